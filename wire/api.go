@@ -1,0 +1,166 @@
+package wire
+
+import "time"
+
+// Job is a job on the /v1 wire. Its fields and their presence are those of the
+// ancestor's API; the ones after StdIO are ours and always optional.
+type Job struct {
+	ID             string            `json:"id"`
+	Selector       string            `json:"selector"`
+	Kind           string            `json:"kind"`
+	Command        []string          `json:"command"`
+	Cwd            string            `json:"cwd"`
+	Env            map[string]string `json:"env,omitempty"`
+	Submitter      string            `json:"submitter"`
+	IdempotencyKey string            `json:"idempotency_key,omitempty"`
+	Priority       int               `json:"priority"`
+
+	MaxRuntimeSeconds  int64      `json:"max_runtime_seconds,omitempty"`
+	IdleTimeoutSeconds int64      `json:"idle_timeout_seconds,omitempty"`
+	QueuedAt           *time.Time `json:"queued_at,omitempty"`
+	State              string     `json:"state"`
+	DeviceID           string     `json:"device_id"`
+	WorkerID           string     `json:"worker_id"`
+	ExitCode           *int       `json:"exit_code,omitempty"`
+	KillReason         string     `json:"kill_reason,omitempty"`
+	Reason             string     `json:"reason,omitempty"`
+	Stdio              string     `json:"stdio,omitempty"`
+	SubmittedAt        time.Time  `json:"submitted_at"`
+	StartedAt          *time.Time `json:"started_at,omitempty"`
+	FinishedAt         *time.Time `json:"finished_at,omitempty"`
+
+	Lease        string   `json:"lease,omitempty"`          // the fencing token, "l-…"
+	Devices      []string `json:"devices,omitempty"`        // only when there are several
+	Output       string   `json:"output,omitempty"`         // stored | storing | partial
+	OutputBytes  *uint64  `json:"output_bytes,omitempty"`   // as the host stated it
+	LateExitCode *int     `json:"late_exit_code,omitempty"` // truth after a terminal state
+	Origin       string   `json:"origin,omitempty"`         // job | agent | device | host | user
+}
+
+// Label is one fact about a device; Source is "detected" or "declared".
+type Label struct {
+	Key       string    `json:"key"`
+	Value     string    `json:"value"`
+	Source    string    `json:"source"`
+	UpdatedAt time.Time `json:"updated_at"`
+}
+
+// Device is a device on the wire.
+type Device struct {
+	ID              string    `json:"id"`
+	Host            string    `json:"host"`
+	Name            string    `json:"name"`
+	WorkerID        string    `json:"worker_id"`
+	State           string    `json:"state"`
+	LastHeartbeatAt time.Time `json:"last_heartbeat_at"`
+	Labels          []Label   `json:"labels,omitempty"` // sorted by key, then source
+}
+
+// DeviceView is a device together with who holds it.
+type DeviceView struct {
+	Device                Device   `json:"device"`
+	Holder                string   `json:"holder,omitempty"`
+	JobID                 string   `json:"job_id,omitempty"`
+	Kind                  string   `json:"kind,omitempty"`
+	Reason                string   `json:"reason,omitempty"`
+	Command               []string `json:"command,omitempty"`
+	ElapsedSeconds        int64    `json:"elapsed_seconds"`
+	HeartbeatAgeSeconds   int64    `json:"heartbeat_age_seconds"`
+	OldestLabelAgeSeconds *int64   `json:"oldest_label_age_seconds,omitempty"`
+	QuarantineReason      string   `json:"quarantine_reason,omitempty"`
+}
+
+// JobView is the answer to GET /v1/jobs/{id}.
+type JobView struct {
+	Job           Job `json:"job"`
+	QueuePosition int `json:"queue_position,omitempty"` // 1-based
+}
+
+// JobList is the answer to GET /v1/jobs, newest submitted first.
+type JobList struct {
+	Jobs []Job `json:"jobs"`
+}
+
+// State is the answer to GET /v1/state.
+type State struct {
+	Devices              []DeviceView     `json:"devices"`
+	Jobs                 []Job            `json:"jobs"`
+	Queued               []Job            `json:"queued"`
+	QueuedWaitingSeconds map[string]int64 `json:"queued_waiting_seconds,omitempty"`
+}
+
+// SubmitRequest is the body of POST /v1/jobs.
+type SubmitRequest struct {
+	DeviceID           string            `json:"device_id,omitempty"`
+	Selector           string            `json:"selector,omitempty"`
+	Command            []string          `json:"command,omitempty"`
+	Cwd                string            `json:"cwd,omitempty"`
+	Env                map[string]string `json:"env,omitempty"`
+	Submitter          string            `json:"submitter"`
+	IdempotencyKey     string            `json:"idempotency_key,omitempty"`
+	Priority           int               `json:"priority,omitempty"`
+	MaxRuntimeSeconds  int64             `json:"max_runtime_seconds,omitempty"`
+	IdleTimeoutSeconds int64             `json:"idle_timeout_seconds,omitempty"`
+	NoWait             bool              `json:"no_wait,omitempty"`
+	Kind               string            `json:"kind,omitempty"`
+	Reason             string            `json:"reason,omitempty"`
+	Stdio              string            `json:"stdio,omitempty"`
+}
+
+// KillRequest is the body of POST /v1/jobs/{id}/kill.
+type KillRequest struct {
+	Submitter string `json:"submitter"`
+}
+
+// Explain is the answer to GET /v1/explain.
+type Explain struct {
+	Selector   string   `json:"selector"`
+	Matching   []string `json:"matching"`
+	Free       []string `json:"free"`
+	QueueDepth int      `json:"queue_depth"`
+}
+
+// Whoami is the answer to GET /v1/whoami.
+type Whoami struct {
+	Role string `json:"role"`
+}
+
+// Error is the body of every refusal: a code for programs, a sentence for
+// people that says what to do next.
+type Error struct {
+	Code    string `json:"error"`
+	Message string `json:"message"`
+}
+
+// Headers of answers.
+const (
+	HeaderInstance  = "Rc-Controller-Instance" // new per controller process
+	HeaderIndex     = "Rc-Index"               // index of the state the answer reflects
+	HeaderLeader    = "Rc-Leader"              // ID of the leader the answer reflects, if any
+	HeaderAge       = "Rc-Age-Ms"              // age of a stale answer
+	HeaderLogOffset = "Rc-Log-Offset"          // offset of the first byte of a log body
+	HeaderNode      = "Rc-Node"                // ID of the node that took the request
+	HeaderRequestID = "Idempotency-Key"
+)
+
+// StreamProtocol is the name of the framed byte route in Upgrade headers.
+const StreamProtocol = "rc-stream/1"
+
+// Codes that the edge adds to those of the state machine.
+const (
+	CodeUnauthorized   = "unauthorized"
+	CodeForbidden      = "forbidden"
+	CodeBadRequest     = "bad_request"
+	CodeNotFound       = "not_found"
+	CodeNoDevice       = "no_device_available"
+	CodeLogsNotStored  = "logs_not_stored"
+	CodeNoLeader       = "no_leader"       // 503: nothing was changed
+	CodeOverloaded     = "overloaded"      // 503: nothing was changed
+	CodeOutcomeUnknown = "outcome_unknown" // 504: ask again with the same request ID
+	CodeBodyTooLarge   = "body_too_large"  // 413
+	CodeAmbiguous      = "ambiguous_id"    // 400: the prefix fits several
+	CodeStoreError     = "store_error"     // 500
+)
+
+// MaxBody bounds request bodies in bytes.
+const MaxBody = 1 << 20

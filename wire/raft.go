@@ -1,0 +1,69 @@
+package wire
+
+import "time"
+
+// RaftStatus is the answer to GET /v1/raft/status: one node's own view.
+type RaftStatus struct {
+	Node         string    `json:"node"`
+	ClusterID    string    `json:"cluster_id"`
+	Generation   uint64    `json:"generation"`
+	State        string    `json:"state"` // forming | follower | candidate | leader | shutdown | halted
+	Term         uint64    `json:"term"`
+	Leader       string    `json:"leader"` // "" when none is known
+	LeaderAddr   string    `json:"leader_address"`
+	LastLog      uint64    `json:"last_log_index"`
+	Commit       uint64    `json:"commit_index"`
+	Applied      uint64    `json:"applied_index"`
+	FSMIndex     uint64    `json:"fsm_index"`
+	Epoch        uint64    `json:"epoch"` // last epoch begun
+	LastSnapshot uint64    `json:"last_snapshot_index"`
+	Digest       string    `json:"digest"` // of the lease table at FSMIndex
+	Now          time.Time `json:"now"`
+	UptimeMS     int64     `json:"uptime_ms"`
+	// HoldoffMS is what is left of the holdoff; 0 on followers.
+	HoldoffMS int64          `json:"holdoff_ms"`
+	Waiting   string         `json:"waiting,omitempty"` // what a forming node waits for
+	Halted    string         `json:"halted,omitempty"`
+	Agents    int            `json:"agents"`
+	Attached  int            `json:"agents_attached"` // to this node
+	Counts    map[string]int `json:"counts"`          // rows: jobs by state, devices by state, leases
+}
+
+// RaftPeer is one member as the answering node sees it.
+type RaftPeer struct {
+	ID        string `json:"id"`
+	Leader    bool   `json:"leader"`
+	Voter     bool   `json:"voter"`
+	Address   string `json:"address"` // --listen
+	HTTP      string `json:"http"`    // "" when not known
+	Self      bool   `json:"self"`
+	Reachable bool   `json:"reachable"`
+	LastLog   uint64 `json:"last_log_index"` // of the peer, as it says itself; 0 unreachable
+	Applied   uint64 `json:"applied_index"`
+	Term      uint64 `json:"term"`
+}
+
+// RaftPeers is the answer to GET /v1/raft/peers.
+type RaftPeers struct {
+	Peers []RaftPeer `json:"peers"`
+}
+
+// RaftEntry is one entry of the log, secrets redacted.
+type RaftEntry struct {
+	Index     uint64 `json:"index"`
+	Term      uint64 `json:"term"`
+	Time      string `json:"time"`     // RFC 3339 with milliseconds, UTC; "" when not recorded
+	Kind      string `json:"kind"`     // "job.enqueue", "noop", "configuration", …
+	Summary   string `json:"summary"`  // one line
+	Position  int    `json:"position"` // of the command inside its entry, from 0
+	Committed bool   `json:"committed"`
+}
+
+// RaftLog is the answer to GET /v1/raft/log, oldest first.
+type RaftLog struct {
+	Node    string      `json:"node"`
+	Commit  uint64      `json:"commit_index"`
+	First   uint64      `json:"first_index"` // oldest that this node still has
+	Last    uint64      `json:"last_index"`
+	Entries []RaftEntry `json:"entries"`
+}
