@@ -1,0 +1,90 @@
+package proc
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"time"
+)
+
+// JobIDName is the environment variable that names the job a process belongs to.
+const JobIDName = "RC_JOB_ID"
+
+// Check is what a look for the remains of jobs found.
+type Check struct {
+	// Checked is false when an environment could not be read: then nothing is proven, whatever Found says.
+	Checked bool
+	// Found are the processes that carry a job and stand in none of the known trees, with their command lines.
+	Found []Process
+	// Unreadable names the first process that could not be read, for the log.
+	Unreadable string
+}
+
+// exitPatience is how long a look waits for processes that are on their way out and can no longer be asked whose they are.
+const exitPatience = time.Second
+
+// Survivors looks at every process of the host for one that carries a non-empty RC_JOB_ID and belongs to none of the known trees: the proof that a
+// device can be given out again. The processes named by a target's Above count as known too; so do the caller and its ancestors, which may
+// run in a job themselves. It takes up to a second if processes are just ending.
+func Survivors(known []Target) (Check, error) {
+	for deadline := time.Now().Add(exitPatience); ; time.Sleep(lastPause) {
+		check, leaving, err := lookForSurvivors(known)
+		if err != nil || len(leaving) == 0 {
+			return check, err
+		}
+		if time.Now().After(deadline) {
+			// Stuck in its exit, with its devices perhaps still open.
+			check.Checked = false
+			if check.Unreadable == "" {
+				check.Unreadable = fmt.Sprintf("%d (%s)", leaving[0].PID, leaving[0].Command)
+			}
+			return check, nil
+		}
+	}
+}
+
+func lookForSurvivors(known []Target) (check Check, leaving []Process, err error) {
+	list, err := List()
+	if err != nil {
+		return Check{}, nil, err
+	}
+	excluded := make(map[ID]bool)
+	for _, t := range known {
+		members, err := Find(t)
+		if err != nil {
+			return Check{}, nil, err
+		}
+		for _, p := range members {
+			excluded[p.ID] = true
+		}
+		excluded[t.Above] = true
+	}
+	s := scan{list: list, byPID: make(map[int]int, len(list))}
+	for i, p := range list {
+		s.byPID[p.PID] = i
+	}
+	own := s.selfAndAncestors()
+	check.Checked = true
+	for _, p := range list {
+		if excluded[p.ID] || own[p.PID] {
+			continue
+		}
+		env, err := environ(p.PID)
+		switch {
+		case errors.Is(err, ErrGone):
+		case errors.Is(err, os.ErrPermission):
+			check.Checked = false
+			if check.Unreadable == "" {
+				check.Unreadable = fmt.Sprintf("%d (%s)", p.PID, p.Command)
+			}
+		case err != nil:
+			return Check{}, nil, err
+		case valueOf(env, JobIDName) != "":
+			check.Found = append(check.Found, p)
+		case p.exiting() && len(env) == 0:
+			leaving = append(leaving, p)
+		}
+	}
+	check.Found = Describe(check.Found)
+	return check, leaving, nil
+}

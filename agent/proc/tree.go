@@ -1,0 +1,150 @@
+package proc
+
+import (
+	"errors"
+	"os"
+)
+
+// Target says which processes belong to one job. Whoever meets any of the rules belongs to it, and so do all descendants of whoever does.
+type Target struct {
+	// Root is the job's main process, the leader of its session. Everybody in that session belongs to the job. After Root has ended the session
+	// number keeps its meaning while anybody is left in it, for the kernel does not give out a pid that is in use as a session.
+	Root ID
+	// Above is a child subreaper with nothing else below it: all its descendants belong to the job, itself not.
+	Above ID
+	// Marks are NAME=VALUE entries; a process that carries all of them in its environment belongs to the job.
+	Marks []string
+	// Since is the earliest start time that Marks are believed for, in ticks since boot: what is older cannot be of this job, and belongs for
+	// instance to a job of the same number in another installation that this one itself runs in. Zero: Root's start.
+	Since uint64
+}
+
+// Find returns who runs in the tree at this moment, in no order. The calling process and its ancestors are never part of it. One scan can miss a
+// process that is being forked during the scan; KillTree looks again.
+func Find(t Target) ([]Process, error) {
+	list, err := List()
+	if err != nil {
+		return nil, err
+	}
+	s := scan{target: t, list: list, byPID: make(map[int]int, len(list)), children: make(map[int][]int, len(list)), in: make(map[int]bool)}
+	for i, p := range list {
+		s.byPID[p.PID] = i
+		s.children[p.Parent] = append(s.children[p.Parent], i)
+	}
+	s.never = s.selfAndAncestors()
+	s.bySession()
+	s.byDescent()
+	if err := s.byMarks(); err != nil {
+		return nil, err
+	}
+	var found []Process
+	for i := range s.list {
+		if s.in[i] {
+			found = append(found, s.list[i])
+		}
+	}
+	return found, nil
+}
+
+// scan is one look at the process table. Members are indexes into list.
+type scan struct {
+	target   Target
+	list     []Process
+	byPID    map[int]int
+	children map[int][]int
+	never    map[int]bool // pids
+	in       map[int]bool
+}
+
+func (s *scan) selfAndAncestors() map[int]bool {
+	never := map[int]bool{1: true, os.Getpid(): true}
+	for _, pid := range s.ancestors(os.Getpid()) {
+		never[pid] = true
+	}
+	return never
+}
+
+// ancestors returns the pids above pid, parent first. Bounded, for a table read while it changes may hold a loop.
+func (s *scan) ancestors(pid int) []int {
+	var up []int
+	for len(up) < 1000 {
+		i, ok := s.byPID[pid]
+		if !ok || s.list[i].Parent <= 0 {
+			break
+		}
+		pid = s.list[i].Parent
+		up = append(up, pid)
+	}
+	return up
+}
+
+// add takes a process and its descendants in. The caller's own line is left out, but not what hangs below a member.
+func (s *scan) add(i int) {
+	if s.in[i] || s.never[s.list[i].PID] {
+		return
+	}
+	s.in[i] = true
+	s.addBelow(s.list[i].PID)
+}
+
+func (s *scan) addBelow(pid int) {
+	for _, child := range s.children[pid] {
+		s.add(child)
+	}
+}
+
+func (s *scan) bySession() {
+	root := s.target.Root
+	if root.Zero() {
+		return
+	}
+	if i, ok := s.byPID[root.PID]; ok && s.list[i].ID != root {
+		return // the number belongs to somebody else now, which proves that the session is empty
+	}
+	for i, p := range s.list {
+		if p.Session == root.PID && p.Start >= root.Start {
+			s.add(i)
+		}
+	}
+}
+
+func (s *scan) byDescent() {
+	if i, ok := s.byPID[s.target.Root.PID]; ok && s.list[i].ID == s.target.Root {
+		s.add(i)
+	}
+	if i, ok := s.byPID[s.target.Above.PID]; ok && s.list[i].ID == s.target.Above {
+		s.addBelow(s.target.Above.PID)
+	}
+}
+
+// byMarks reads environments, the costly part, only of processes young enough that nothing else has claimed.
+func (s *scan) byMarks() error {
+	if len(s.target.Marks) == 0 {
+		return nil
+	}
+	since := s.target.Since
+	if since == 0 {
+		since = s.target.Root.Start
+	}
+	for i, p := range s.list {
+		if s.in[i] || s.never[p.PID] || p.Start < since {
+			continue
+		}
+		env, err := environ(p.PID)
+		if errors.Is(err, ErrGone) || errors.Is(err, os.ErrPermission) {
+			// A process of another user that we may not read we could not signal either.
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		carries := true
+		for _, mark := range s.target.Marks {
+			carries = carries && hasEntry(env, mark)
+		}
+		if carries {
+			s.add(i)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,276 @@
+package shim
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"time"
+
+	"rcd/agent/proc"
+	"rcd/agent/spool"
+)
+
+const (
+	// stragglerGrace is what processes that the job left behind get between SIGTERM and SIGKILL, unless the job's own grace is shorter.
+	stragglerGrace = 2 * time.Second
+	// lastWord is how long the exit of a main process that was seen to be gone may take to arrive.
+	lastWord = 5 * time.Second
+	// sweepTries bounds how often a sweep that could not read the process table is tried again.
+	sweepTries = 3
+	// writePause lies between two tries to write the result.
+	writePause = time.Second
+)
+
+// supervisor is the shim's main goroutine: it owns the job from its fork to its result.
+type supervisor struct {
+	dir      string
+	order    order
+	self     proc.ID
+	log      *slog.Logger
+	listener net.Listener
+	board    *board
+	kills    chan string // from agents
+	process  processRecord
+}
+
+// run takes the job to its end. When it returns the result is on disk and those who listened know.
+func (s *supervisor) run(report *reporter) {
+	srv := &server{board: s.board, kills: s.kills, hello: helloBody{protocolVersion, s.order.Spec.JobID, identityOf(s.self)}, log: s.log}
+	served := make(chan struct{})
+	go func() { defer close(served); srv.run(s.listener) }()
+
+	result := s.supervise(func() {
+		report.say(message{Type: typeHello, Hello: &srv.hello, Status: s.board.now().body()})
+	})
+	for {
+		err := writeResult(s.dir, result)
+		if err == nil {
+			break
+		}
+		// Without the result on disk there is no end: a full disk holds the device until a person makes room.
+		s.log.Error("write result", "error", err)
+		time.Sleep(writePause)
+	}
+	s.board.change(func(st *Status) { st.Phase, st.Output = Ended, result.OutputLength })
+	report.say(message{Type: typeHello, Hello: &srv.hello, Status: s.board.now().body()})
+	_ = s.listener.Close()
+	<-served
+	_ = os.Remove(filepath.Join(s.dir, socketName))
+}
+
+// supervise returns the job's result. started is called once it runs, and not if it cannot.
+func (s *supervisor) supervise(started func()) Result {
+	writer, err := s.output()
+	if err != nil {
+		return startFailed(s.dir, err)
+	}
+	if s.order.Spec.Kind == KindHold {
+		return s.hold(writer, started)
+	}
+	p, err := newPump(writer, s.board, s.log)
+	if err != nil {
+		_ = writer.Close()
+		return startFailed(s.dir, err)
+	}
+	// The job inherits the normal score; lowering comes after the fork, so that no child of the job can ever have the low one.
+	_ = proc.SetOOMScore(0, 0)
+	job, err := launch(s.order.Spec, s.order.marks())
+	if err != nil {
+		_ = writer.Close()
+		return startFailed(s.dir, err)
+	}
+	_ = proc.SetOOMScore(0, oomScore)
+	p.start(job)
+	s.announce(job.id)
+	result := s.watch(job.id, p, started)
+	p.finish()
+	if err := writer.Close(); err != nil {
+		s.log.Error("close spool", "error", err)
+	}
+	result.OutputLength, result.OutputDigest = writer.Length(), writer.Digest()
+	return result
+}
+
+// announce puts down that the job runs, for those who come later and for those who listen.
+func (s *supervisor) announce(job proc.ID) {
+	now := time.Now()
+	s.process.Job, s.process.StartedAt = identityOf(job), now.UnixNano()
+	if err := writeRecord(s.dir, processName, kindProcess, s.process, replace); err != nil {
+		s.log.Error("record job", "error", err) // an agent that has to clean up goes by the marks then
+	}
+	s.board.change(func(st *Status) { st.Phase, st.Job, st.StartedAt = Running, job, now })
+}
+
+func startFailed(dir string, err error) Result {
+	code := exitNotStarted
+	empty, _ := spool.Recover(filepath.Join(dir, outputName))
+	return Result{
+		Outcome: StartFailed, ExitCode: &code, Reason: clip("start: " + err.Error()),
+		OutputDigest: empty.Digest, FinishedAt: time.Now(),
+	}
+}
+
+// watch waits for the end of the job's whole tree.
+func (s *supervisor) watch(job proc.ID, p *pump, started func()) Result {
+	r := newReaper()
+	go r.run(job.PID)
+	started()
+
+	spec := s.order.Spec
+	maxRuntime := newWatchdog(spec.MaxRuntime)
+	defer maxRuntime.Stop()
+	idle := newWatchdog(spec.IdleTimeout)
+	defer idle.Stop()
+
+	var (
+		ended    *exit
+		endedAt  time.Time
+		sweeping = make(chan swept, 1)
+		began    bool
+		kill     string
+	)
+	begin := func(grace time.Duration) {
+		if !began {
+			began = true
+			go func() { sweeping <- s.sweep(job, r, grace) }()
+		}
+	}
+	end := func(reason string) {
+		if ended == nil && !began {
+			kill = reason
+			s.board.change(func(st *Status) { st.Killing = reason })
+			begin(spec.Grace)
+		}
+	}
+	for {
+		select {
+		case reason := <-s.kills:
+			end(killReason(reason))
+		case <-maxRuntime.C:
+			end(fmt.Sprintf("max_runtime exceeded (%s)", spec.MaxRuntime))
+		case <-idle.C:
+			if quiet := p.idle(); quiet < spec.IdleTimeout {
+				idle.Reset(spec.IdleTimeout - quiet)
+				continue
+			}
+			end(fmt.Sprintf("idle: no output for %s", spec.IdleTimeout))
+		case e := <-r.exited:
+			ended, endedAt = &e, time.Now()
+			begin(min(spec.Grace, stragglerGrace))
+		case sw := <-sweeping:
+			if ended == nil && sw.clean() {
+				ended, endedAt = s.lastExit(r), time.Now()
+			}
+			return s.result(ended, endedAt, kill, sw)
+		}
+	}
+}
+
+// lastExit waits for the exit of a main process that the sweep no longer saw.
+func (s *supervisor) lastExit(r *reaper) *exit {
+	select {
+	case e := <-r.exited:
+		return &e
+	case <-time.After(lastWord):
+		s.log.Error("the main process is gone and its exit status did not come")
+		return nil
+	}
+}
+
+func (s *supervisor) result(ended *exit, endedAt time.Time, kill string, sw swept) Result {
+	result := Result{
+		Outcome: Exited, StartedAt: wallTime(s.process.StartedAt), FinishedAt: endedAt, Survivors: sw.survivors, Unverified: sw.problem,
+	}
+	if kill != "" {
+		result.Outcome, result.Reason = Killed, kill
+	}
+	if ended != nil {
+		code := ended.code()
+		result.ExitCode = &code
+	} else {
+		result.FinishedAt = time.Now()
+	}
+	return result
+}
+
+// swept is what a sweep of the tree came to.
+type swept struct {
+	survivors []proc.Process
+	problem   string
+}
+
+func (sw swept) clean() bool { return len(sw.survivors) == 0 && sw.problem == "" }
+
+// sweep ends the whole tree.
+func (s *supervisor) sweep(root proc.ID, r *reaper, grace time.Duration) swept {
+	target := proc.Target{Root: root, Above: s.self, Marks: s.order.marks()}
+	select {
+	case <-r.childless:
+		// Nobody below us, so only somebody started by others on the job's behalf can be left. One look is enough: nobody of ours forks any more.
+		if found, err := proc.Find(target); err == nil && len(found) == 0 {
+			return swept{}
+		}
+	default:
+	}
+	return sweepTree(context.Background(), target, grace)
+}
+
+// sweepTree kills until the tree is seen empty, or says what is left.
+func sweepTree(ctx context.Context, target proc.Target, grace time.Duration) swept {
+	var sw swept
+	for range sweepTries {
+		left, err := proc.KillTree(ctx, target, grace)
+		if err == nil {
+			return swept{survivors: left}
+		}
+		sw = swept{survivors: left, problem: clip(err.Error())}
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	return sw
+}
+
+// hold waits for the end of a lease that no process uses. It ends as a process that SIGTERM ended would.
+func (s *supervisor) hold(writer *spool.Writer, started func()) Result {
+	s.announce(proc.ID{})
+	started()
+	maxRuntime := newWatchdog(s.order.Spec.MaxRuntime)
+	defer maxRuntime.Stop()
+	var reason string
+	select {
+	case reason = <-s.kills:
+		reason = killReason(reason)
+	case <-maxRuntime.C:
+		reason = fmt.Sprintf("max_runtime exceeded (%s)", s.order.Spec.MaxRuntime)
+	}
+	s.board.change(func(st *Status) { st.Killing = reason })
+	if err := writer.Close(); err != nil {
+		s.log.Error("close spool", "error", err)
+	}
+	code := exitHoldFinished
+	return Result{
+		Outcome: Killed, ExitCode: &code, Reason: reason, OutputDigest: writer.Digest(),
+		StartedAt: wallTime(s.process.StartedAt), FinishedAt: time.Now(),
+	}
+}
+
+// newWatchdog returns a timer, or one that never fires for no limit. It runs on the monotonic clock.
+func newWatchdog(limit time.Duration) *time.Timer {
+	if limit > 0 {
+		return time.NewTimer(limit)
+	}
+	t := time.NewTimer(time.Hour)
+	t.Stop()
+	return t
+}
+
+func killReason(reason string) string {
+	if reason == "" {
+		return "cancelled"
+	}
+	return clip(reason)
+}
