@@ -65,6 +65,18 @@ func (j *Job) Device() string {
 	return ""
 }
 
+// EnvBytes returns the bytes of the names and values of the environment.
+func (j *Job) EnvBytes() int64 { return EnvBytes(j.Env) }
+
+// EnvBytes returns the bytes of the names and values in env.
+func EnvBytes(env map[string]string) int64 {
+	n := 0
+	for name, value := range env {
+		n += len(name) + len(value)
+	}
+	return int64(n)
+}
+
 // Lease is one row of the leases table. Its number is the fencing token. Only
 // live leases have rows; an ended lease lives on in the rows of its jobs.
 type Lease struct {
@@ -112,6 +124,9 @@ type Device struct {
 	Recoveries      []Recovery `cbor:"12,keyasint"` // inside the flap window, oldest first
 	// HighestLease is the highest lease number ever given for this device.
 	HighestLease uint64 `cbor:"13,keyasint"`
+	// Absent: its host's newest registration no longer declares it. It is
+	// never ready while that lasts.
+	Absent bool `cbor:"14,keyasint"`
 }
 
 // Label returns the effective value of a key: detected beats declared.

@@ -1,0 +1,79 @@
+package fsm
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+)
+
+// Digest is the sum over all rows of the first 16 bytes of
+// SHA-256(table, key length, key, row), as two 64-bit words added without
+// carry between them. Equal states have equal digests whatever the order in
+// which they came to be; a row is taken out by subtracting its share. It finds
+// divergence and damage; it is not made against somebody who picks rows.
+type Digest struct{ high, low uint64 }
+
+// String returns 32 hexadecimal digits.
+func (d Digest) String() string {
+	b := d.Bytes()
+	return hex.EncodeToString(b[:])
+}
+
+// Bytes returns the digest, most significant byte first.
+func (d Digest) Bytes() [16]byte {
+	var b [16]byte
+	binary.BigEndian.PutUint64(b[:8], d.high)
+	binary.BigEndian.PutUint64(b[8:], d.low)
+	return b
+}
+
+func digestFrom(b []byte) (Digest, error) {
+	if len(b) != 16 {
+		return Digest{}, fmt.Errorf("a digest has 16 bytes, not %d", len(b))
+	}
+	return Digest{binary.BigEndian.Uint64(b[:8]), binary.BigEndian.Uint64(b[8:])}, nil
+}
+
+func (d *Digest) add(s Digest) { d.high += s.high; d.low += s.low }
+func (d *Digest) sub(s Digest) { d.high -= s.high; d.low -= s.low }
+
+// tableID names a table in digests and snapshots: append only.
+type tableID uint8
+
+const (
+	tableMeta     tableID = 1
+	tableSettings tableID = 2
+	tableJobs     tableID = 3
+	tableLeases   tableID = 4
+	tableDevices  tableID = 5
+	tableAgents   tableID = 6
+	tableRequests tableID = 7
+)
+
+// rowSum returns the share of one row in the digest.
+func rowSum(id tableID, key, row []byte) Digest {
+	h := sha256.New()
+	var head [5]byte
+	head[0] = byte(id)
+	binary.BigEndian.PutUint32(head[1:], uint32(len(key)))
+	h.Write(head[:])
+	h.Write(key)
+	h.Write(row)
+	var sum [sha256.Size]byte
+	h.Sum(sum[:0])
+	return Digest{binary.BigEndian.Uint64(sum[:8]), binary.BigEndian.Uint64(sum[8:16])}
+}
+
+// keyBytes returns the form of a key in the digest: numbers big-endian, text
+// as it is.
+func keyBytes[K cmp.Ordered](key K) []byte {
+	switch k := any(key).(type) {
+	case uint64:
+		return binary.BigEndian.AppendUint64(nil, k)
+	case string:
+		return []byte(k)
+	}
+	panic(fmt.Sprintf("fsm: no key form for %T", key))
+}

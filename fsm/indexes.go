@@ -1,0 +1,128 @@
+package fsm
+
+import (
+	"rcd/model"
+	"rcd/scheduler"
+)
+
+// indexJob moves a job's index entries from what old asks for to what now asks
+// for; either is nil when there is no such row.
+func (t *txn) indexJob(old, now *model.Job) {
+	t.indexQueue(old, now)
+	if was, is := old != nil && old.State.Active(), now != nil && now.State.Active(); was != is {
+		if is {
+			t.active.add(now.Number)
+		} else {
+			t.active.drop(old.Number)
+		}
+	}
+	if was, is := old != nil && old.State.Terminal(), now != nil && now.State.Terminal(); was != is {
+		if is {
+			t.ended.add(agedKey{now.EndUptimeMS, now.Number})
+		} else {
+			t.ended.drop(agedKey{old.EndUptimeMS, old.Number})
+		}
+	}
+	t.indexHistory(old, now)
+}
+
+// indexQueue keeps the queue's indexes and the scheduler.
+func (t *txn) indexQueue(old, now *model.Job) {
+	was, is := old != nil && old.State == model.JobQueued, now != nil && now.State == model.JobQueued
+	if was && is && sameQueueing(old, now) {
+		return
+	}
+	if was {
+		t.queue.drop(scheduler.OrderOf(old))
+		if old.Pinned != "" {
+			t.pinned.drop(pinnedKey{old.Pinned, scheduler.OrderOf(old)})
+		}
+		t.targets.change(targetOf(old), -1)
+		t.queuedBytes -= jobBytes(old)
+		t.sched.Remove(old)
+	}
+	if is {
+		t.queue.add(scheduler.OrderOf(now))
+		if now.Pinned != "" {
+			t.pinned.add(pinnedKey{now.Pinned, scheduler.OrderOf(now)})
+		}
+		t.targets.change(targetOf(now), 1)
+		t.queuedBytes += jobBytes(now)
+		t.sched.Add(now)
+	}
+}
+
+func sameQueueing(a, b *model.Job) bool {
+	return a.QueueAtMS == b.QueueAtMS && a.Pinned == b.Pinned && a.Selector == b.Selector &&
+		scheduler.Runtime(a) == scheduler.Runtime(b) && jobBytes(a) == jobBytes(b)
+}
+
+// Targets of queued jobs: "d " and a device, or "s " and a selector as written.
+const (
+	deviceTarget   = "d "
+	selectorTarget = "s "
+)
+
+func targetOf(j *model.Job) string {
+	if j.Pinned != "" {
+		return deviceTarget + j.Pinned
+	}
+	return selectorTarget + j.Selector
+}
+
+// rowBytes is about what a job costs beside its texts.
+const rowBytes = 512
+
+// jobBytes is what a queued job counts against MaxQueuedBytes.
+func jobBytes(j *model.Job) int64 {
+	n := rowBytes + len(j.Pinned) + len(j.Selector) + len(j.Cwd) + len(j.Submitter) +
+		len(j.Identity) + len(j.ClientKey) + len(j.Note)
+	for _, arg := range j.Command {
+		n += len(arg)
+	}
+	return int64(n) + j.EnvBytes()
+}
+
+// indexHistory keeps the jobs of a device and of a submitter.
+func (t *txn) indexHistory(old, now *model.Job) {
+	if old == nil {
+		t.bySubmitter.add(namedKey{now.Submitter, now.Number})
+	}
+	if now == nil {
+		t.bySubmitter.drop(namedKey{old.Submitter, old.Number})
+	}
+	was, is := historyDevices(old), historyDevices(now)
+	for _, d := range was {
+		if !contains(is, d) {
+			t.byDevice.drop(namedKey{d, old.Number})
+		}
+	}
+	for _, d := range is {
+		if !contains(was, d) {
+			t.byDevice.add(namedKey{d, now.Number})
+		}
+	}
+}
+
+// historyDevices are the devices in whose history a job stands: those it was
+// placed on, else the one it waits for.
+func historyDevices(j *model.Job) []string {
+	switch {
+	case j == nil:
+		return nil
+	case len(j.Devices) > 0:
+		return j.Devices
+	case j.Pinned != "":
+		return []string{j.Pinned}
+	}
+	return nil
+}
+
+func contains(names []string, name string) bool {
+	for _, n := range names {
+		if n == name {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,228 @@
+package fsm
+
+import (
+	"rcd/fsm/command"
+	"rcd/model"
+)
+
+// reporter refuses a report of a host that is not the registered instance.
+func (t *txn) reporter(host, instance string) answer {
+	switch a := t.agents.get(host); {
+	case a == nil:
+		return refuse(command.UnknownAgent, "The host %q has never registered; register first.", host)
+	case a.Instance != instance:
+		return refuse(command.StaleInstance, "Another agent process of %q has registered since; only that one is heard.", host)
+	}
+	return answer{}
+}
+
+// reported returns the job that a host reports about, or the refusal. Only the
+// job's own latest lease is listened to.
+func (t *txn) reported(ref command.JobRef, host, instance string) (*model.Job, answer) {
+	if a := t.reporter(host, instance); a.Code != command.OK {
+		return nil, a
+	}
+	j := t.jobs.get(ref.Job)
+	if j == nil {
+		return nil, refuse(command.NotFound, "There is no job %s any more; forget its record.", model.JobID(ref.Job))
+	}
+	if j.Lease == 0 || j.Lease != ref.Lease || j.Host != host {
+		return nil, refuse(command.StaleLease, "Job %s is not under lease %s; end what runs under that lease.", j.ID(), model.LeaseID(ref.Lease))
+	}
+	return j, answer{}
+}
+
+// jobStart records that the process of a job runs.
+func (t *txn) jobStart(b *command.JobStart) answer {
+	j, a := t.reported(b.JobRef, b.Host, b.Instance)
+	if j == nil {
+		return a
+	}
+	if j.State.Terminal() {
+		a := refuse(command.AlreadyEnded, "Job %s has ended as %s; end its processes.", j.ID(), j.State)
+		a.jobs = []uint64{j.Number}
+		return a
+	}
+	t.hear(b.Host)
+	if j.State == model.JobAssigned {
+		t.begin(t.mustLease(j.Lease))
+		row := *j
+		row.State, row.StartedAtMS = model.JobRunning, t.nowMS()
+		t.putJob(row)
+		t.emit(command.Event{Kind: command.EventJobStarted, Job: j.Number, Lease: j.Lease, Host: j.Host})
+	}
+	return answer{jobs: []uint64{j.Number}}
+}
+
+// begin marks that a job of the lease has started.
+func (t *txn) begin(l *model.Lease) {
+	if l.Begun {
+		return
+	}
+	row := *l
+	row.Begun = true
+	t.putLease(row)
+}
+
+// jobFinish takes the outcome of a job. It frees the job's devices, which the
+// same entry then gives to the next in the queue.
+func (t *txn) jobFinish(b *command.JobFinish) answer {
+	j, a := t.reported(b.JobRef, b.Host, b.Instance)
+	if j == nil {
+		return a
+	}
+	if b.End > command.EndSupervisorDied {
+		return refuse(command.BadRequest, "This kind of end is not known; report it again after upgrading the controllers.")
+	}
+	if j.State.Terminal() {
+		return t.lateTruth(j, b)
+	}
+	t.hear(b.Host)
+	e := endingOf(b, j)
+	row := *t.endJob(j, e)
+	if row.StartedAtMS == 0 && b.End != command.EndStartFailed {
+		row.StartedAtMS = t.nowMS() // it ran; the report of its start was overtaken
+	}
+	setOutput(&row, b)
+	t.putJob(row)
+	after := rest
+	if b.Survivors != "" {
+		after = quarantine(model.ReasonFault, b.Survivors)
+	}
+	t.leaveLease(t.mustLease(row.Lease), row.Number, after)
+	return answer{jobs: []uint64{j.Number}}
+}
+
+// endingOf maps what the host reports to the end of the job.
+func endingOf(b *command.JobFinish, j *model.Job) ending {
+	e := ending{state: model.JobFailed, reason: b.Reason, origin: originOf(b.Origin), code: b.ExitCode}
+	switch b.End {
+	case command.EndExited:
+		if b.ExitCode != nil && *b.ExitCode == 0 {
+			e.state = model.JobSucceeded
+		}
+	case command.EndKilled:
+		e.state = model.JobKilled
+		if e.reason == "" {
+			e.reason = j.KillBy
+		}
+	case command.EndStartFailed:
+		code := int32(-1)
+		e.code = &code
+	case command.EndSupervisorDied:
+		e.state, e.code = model.JobLost, nil
+		if e.reason == "" {
+			e.reason = "supervisor_died"
+		}
+	}
+	return e
+}
+
+func originOf(n uint8) model.Origin {
+	if o := model.Origin(n); o <= model.OriginUser {
+		return o
+	}
+	return model.OriginAgent
+}
+
+func setOutput(j *model.Job, b *command.JobFinish) {
+	if !b.OutputKnown {
+		j.Output = model.OutputPartial
+		return
+	}
+	j.OutputKnown, j.OutputLength, j.OutputDigest = true, b.OutputLength, b.OutputDigest
+	j.Output = model.OutputStored
+	if b.OutputGap {
+		j.Output = model.OutputPartial
+	}
+}
+
+// lateTruth adds to a terminal job what was not known when it ended, once. The
+// state and what is known already stay. The code tells the host that its
+// report has arrived for good.
+func (t *txn) lateTruth(j *model.Job, b *command.JobFinish) answer {
+	row, news := *j, false
+	if b.ExitCode != nil && b.End != command.EndSupervisorDied && j.ExitCode == nil && j.LateExitCode == nil {
+		row.LateExitCode, news = b.ExitCode, true
+	}
+	if b.OutputKnown && !j.OutputKnown {
+		setOutput(&row, b)
+		news = true
+	}
+	if news {
+		t.putJob(row)
+		t.emit(command.Event{Kind: command.EventJobLateTruth, Job: j.Number, Host: j.Host})
+	}
+	if b.Survivors != "" {
+		t.quarantineFree(j.Devices, b.Survivors)
+	}
+	a := refuse(command.AlreadyEnded, "Job %s had ended as %s; what was not known of it has been added.", j.ID(), j.State)
+	a.jobs = []uint64{j.Number}
+	return a
+}
+
+// quarantineFree takes devices that nobody holds out of the pool: processes of
+// an ended job are still on them.
+func (t *txn) quarantineFree(devices []string, detail string) {
+	for _, id := range devices {
+		d := t.devices.get(id)
+		if d == nil || d.Lease != 0 {
+			continue
+		}
+		row := *d
+		quarantine(model.ReasonFault, detail)(t, &row)
+		if row.State != d.State || row.Reason != d.Reason {
+			t.putDevice(row)
+		}
+	}
+}
+
+// jobKill has three outcomes: a queued job is cancelled at once; the host of a
+// placed one is asked; a placed one whose host is out of reach is ended here
+// under the retain policy, the flag kept for a late return.
+func (t *txn) jobKill(b *command.JobKill) answer {
+	j := t.jobs.get(b.Job)
+	if j == nil {
+		return refuse(command.NotFound, "There is no job %s; list the jobs to see their IDs.", model.JobID(b.Job))
+	}
+	if b.By != j.Submitter && !b.Admin {
+		return refuse(command.NotJobOwner, "Job %s belongs to %s; ask them, or an administrator.", j.ID(), j.Submitter)
+	}
+	if j.State.Terminal() {
+		return refuse(command.NotCancellable, "Job %s has ended as %s; there is nothing left to end.", j.ID(), j.State)
+	}
+	a := answer{jobs: []uint64{j.Number}}
+	by := "killed by " + b.By
+	if b.By != j.Submitter {
+		by = "killed by admin override (as " + b.By + ")"
+	}
+	if j.State == model.JobQueued {
+		t.endJob(j, ending{state: model.JobKilled, reason: by, origin: model.OriginUser})
+		a.Kill = command.KillCancelled
+		return a
+	}
+	row := *j
+	if !row.KillRequested {
+		row.KillRequested, row.KillBy = true, by
+		j = t.putJob(row)
+	}
+	t.emit(command.Event{Kind: command.EventKillRequested, Job: j.Number, Lease: j.Lease, Host: j.Host})
+	a.Kill = command.KillAsked
+	if b.Detached && t.settings.RetainDisconnected && t.outOfReach(j.Host) {
+		l := t.mustLease(j.Lease)
+		t.endJob(j, ending{state: model.JobKilled, reason: j.KillBy, origin: model.OriginUser})
+		t.leaveLease(l, j.Number, quarantine(model.ReasonWorkerLost, "its host is out of reach and job "+j.ID()+" was ended without it"))
+		a.Kill = command.KillFinalized
+	}
+	return a
+}
+
+// outOfReach reports whether silence about a host may be acted upon: a sweep
+// of this epoch's evidence said so, and the holdoff is over.
+func (t *txn) outOfReach(host string) bool {
+	a := t.agents.get(host)
+	return a != nil && a.Silent && t.epochAgeMS() >= t.settings.HoldoffMS
+}
+
+// epochAgeMS is the uptime since the epoch began.
+func (t *txn) epochAgeMS() int64 { return (t.meta.Uptime - t.meta.EpochUptime) / nsPerMS }

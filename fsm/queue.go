@@ -1,0 +1,129 @@
+package fsm
+
+import (
+	"iter"
+	"math"
+
+	"rcd/model"
+	"rcd/model/selector"
+	"rcd/scheduler"
+)
+
+// firstOrder comes before every place in the queue.
+var firstOrder = scheduler.Order{At: math.MinInt64}
+
+// Queued yields the queued jobs in scheduling order.
+func (v *View) Queued() iter.Seq[*model.Job] {
+	return func(yield func(*model.Job) bool) {
+		v.queue.tree.Scan(func(o scheduler.Order) bool { return yield(v.jobs.get(o.Number)) })
+	}
+}
+
+// Active returns the assigned and running jobs, newest first. The caller owns
+// the slice.
+func (v *View) Active() []*model.Job {
+	rows := make([]*model.Job, 0, v.active.len())
+	v.active.tree.Reverse(func(number uint64) bool {
+		rows = append(rows, v.jobs.get(number))
+		return true
+	})
+	return rows
+}
+
+// QueuePosition returns the 1-based place of a job, 0 when it is not queued. A
+// pinned job counts those ahead that are pinned to its device, a selector job
+// everything ahead in the fleet. It costs the same at every queue length.
+func (v *View) QueuePosition(number uint64) int {
+	j := v.jobs.get(number)
+	if j == nil {
+		return 0
+	}
+	return v.position(j)
+}
+
+// QueueDepth returns how many queued jobs could run on a device that matches
+// the selector now: pinned to one, or with a selector that matches one. The
+// error is a *selector.Error.
+func (v *View) QueueDepth(text string) (int, error) {
+	all, _, err := v.Matching(text)
+	if err != nil {
+		return 0, err
+	}
+	devices := make([]*model.Device, len(all))
+	for i, id := range all {
+		devices[i] = v.devices.get(id)
+	}
+	depth := 0
+	v.targets.tree.Scan(func(target string, jobs int) bool {
+		if v.overlaps(target, devices) {
+			depth += jobs
+		}
+		return true
+	})
+	return depth, nil
+}
+
+func (v *View) overlaps(target string, devices []*model.Device) bool {
+	name := target[len(selectorTarget):]
+	var parsed selector.Selector
+	pinned := target[:len(deviceTarget)] == deviceTarget
+	if !pinned {
+		var err error
+		if parsed, err = selector.Parse(name); err != nil {
+			return false
+		}
+	}
+	for _, d := range devices {
+		if (pinned && d.ID == name) || (!pinned && parsed.Match(d.Label)) {
+			return true
+		}
+	}
+	return false
+}
+
+// MaxListed bounds JobFilter.Limit.
+const MaxListed = 200
+
+// JobFilter selects jobs by exact matches; empty fields match all.
+type JobFilter struct {
+	Limit     int // 1 to MaxListed; others are brought into that range
+	Device    string
+	Submitter string
+	State     *model.JobState
+}
+
+// Jobs returns the matching jobs, newest first. The device of a job is the one
+// it was placed on, else the one it is pinned to. The caller owns the slice.
+func (v *View) Jobs(f JobFilter) []*model.Job {
+	limit := min(max(f.Limit, 1), MaxListed)
+	var rows []*model.Job
+	take := func(number uint64) bool {
+		if j := v.jobs.get(number); f.matches(j) {
+			rows = append(rows, j)
+		}
+		return len(rows) < limit
+	}
+	switch {
+	case f.Device != "":
+		descendNamed(&v.byDevice, f.Device, take)
+	case f.Submitter != "":
+		descendNamed(&v.bySubmitter, f.Submitter, take)
+	case f.State != nil && f.State.Active():
+		v.active.tree.Reverse(take)
+	default:
+		v.jobs.tree.Reverse(func(number uint64, _ *cell[model.Job]) bool { return take(number) })
+	}
+	return rows
+}
+
+func (f *JobFilter) matches(j *model.Job) bool {
+	return (f.Submitter == "" || j.Submitter == f.Submitter) &&
+		(f.Device == "" || contains(historyDevices(j), f.Device)) &&
+		(f.State == nil || j.State == *f.State)
+}
+
+func descendNamed(x *index[namedKey], name string, visit func(uint64) bool) {
+	x.tree.Descend(namedKey{name, math.MaxUint64}, func(k namedKey) bool {
+		return k.name == name && visit(k.number)
+	})
+}

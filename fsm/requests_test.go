@@ -1,0 +1,169 @@
+package fsm
+
+import (
+	"fmt"
+	"testing"
+
+	"rcd/fsm/command"
+	"rcd/model"
+)
+
+func keyed(id, body string, strict bool) command.Request {
+	return command.Request{Scope: "ann", ID: id, Digest: []byte(body), Strict: strict}
+}
+
+func TestOneRequestIDHasOneEffect(t *testing.T) {
+	l := box(t)
+	send := func(r command.Request, body any) command.Result { return l.apply(encode(t, r, body))[0] }
+	first := send(keyed("k", "body", true), submit(pinned("box:gpu1")))
+	if first.Repeat || first.Code != command.OK {
+		t.Fatalf("%+v", first)
+	}
+	n := first.Jobs[0].Number
+	for _, strict := range []bool{true, false} {
+		r := send(keyed("k", "body", strict), submit(pinned("box:gpu1")))
+		if !r.Repeat || r.Code != command.OK || r.Jobs[0].Number != n {
+			t.Fatalf("%+v", r)
+		}
+	}
+	if r := send(keyed("k", "another body", false), submit(pinned("box:gpu0"))); !r.Repeat || r.Jobs[0].Number != n {
+		t.Errorf("the ancestor's rule: the earlier job, whatever the body says: %+v", r)
+	}
+	if r := send(keyed("k", "another body", true), submit(pinned("box:gpu0"))); r.Code != command.KeyReused || r.Message == "" {
+		t.Errorf("%+v", r)
+	}
+	if r := send(keyed("k", "body", false), &command.DeviceClear{Device: "box:gpu0"}); r.Code != command.KeyReused {
+		t.Errorf("another kind of request: %+v", r)
+	}
+	// The scope is part of the ID, and lengths cannot be confused.
+	other := keyed("k", "body", true)
+	other.Scope = "bob"
+	if r := send(other, submit(pinned("box:gpu1"))); r.Repeat {
+		t.Error("another caller's ID was taken for this one's")
+	}
+	if requestName("ab", "c") == requestName("a", "bc") {
+		t.Error("two pairs share a key")
+	}
+	// The rows of a repeat are as they stand now.
+	l.ok(exited(l.job(n), "i1", 0))
+	if r := send(keyed("k", "body", true), submit(pinned("box:gpu1"))); r.Jobs[0].State != model.JobSucceeded {
+		t.Errorf("%+v", r.Jobs[0])
+	}
+	if q := l.m.View().RequestFor("ann", "k"); q == nil || q.Jobs[0] != n {
+		t.Errorf("%+v", q)
+	}
+}
+
+func TestDuplicatesInOneEntryHaveOneEffect(t *testing.T) {
+	l := box(t)
+	l.queued(pinned("box:gpu0"))
+	s := pinned("box:gpu0")
+	s.NoWait = true
+	raw := encode(t, keyed("k", "body", true), submit(s))
+	r := l.apply(raw, raw)
+	if r[0].Repeat || !r[1].Repeat || r[0].Jobs[0].Number != r[1].Jobs[0].Number {
+		t.Fatalf("%+v", r)
+	}
+	if r[0].Code != command.NotPlaced || r[1].Code != command.NotPlaced {
+		t.Errorf("codes %q and %q", r[0].Code, r[1].Code)
+	}
+	l.lead()
+	if r := l.apply(raw)[0]; r.Code != command.NotPlaced || !r.Repeat {
+		t.Errorf("the same answer later: %+v", r)
+	}
+}
+
+func TestRefusedRequestsAreNotRemembered(t *testing.T) {
+	l := box(t)
+	bad := encode(t, keyed("k", "body", true), submit(pinned("box:gpu7")))
+	if r := l.apply(bad)[0]; r.Code != command.UnknownDevice {
+		t.Fatal(r.Code)
+	}
+	l.term++ // nor are stale ones
+	if r := l.apply(encode(t, keyed("k", "body", true), submit(pinned("box:gpu1"))))[0]; r.Code != command.StaleEpoch {
+		t.Fatal(r.Code)
+	}
+	l.term--
+	l.lead()
+	if r := l.apply(encode(t, keyed("k", "body", true), submit(pinned("box:gpu1"))))[0]; r.Code != command.OK || r.Repeat {
+		t.Errorf("%+v", r)
+	}
+	long := keyed("k", "body", true)
+	long.ID = string(make([]byte, command.MaxRequestID+1))
+	if r := l.apply(encode(t, long, submit(pinned("box:gpu1"))))[0]; r.Code != command.BadRequest {
+		t.Errorf("%+v", r)
+	}
+}
+
+func TestNoYoungRequestIDIsForgotten(t *testing.T) {
+	l := box(t)
+	l.ok(&command.ConfigSet{Settings: []command.Setting{{Name: "max_requests", Value: 3}}})
+	send := func(id string) command.Result {
+		return l.apply(encode(t, keyed(id, "b", true), submit(pinned("box:gpu1"))))[0]
+	}
+	for i := range 3 {
+		if r := send(fmt.Sprint(i)); r.Code != command.OK {
+			t.Fatal(r.Code)
+		}
+		l.advanceMS(minuteMS)
+	}
+	if r := send("3"); r.Code != command.Overloaded {
+		t.Fatalf("code %q", r.Code)
+	}
+	if r := send("0"); !r.Repeat {
+		t.Error("a known ID is answered even then")
+	}
+	if l.m.View().PruneNeeded() {
+		t.Error("there is nothing that may be forgotten")
+	}
+	l.advanceMS(12 * minuteMS)
+	if r := send("3"); r.Code != command.OK || l.m.View().RequestFor("ann", "0") != nil || l.m.View().RequestFor("ann", "1") == nil {
+		t.Errorf("the oldest did not make room: %q", r.Code)
+	}
+	l.advanceMS(hourMS)
+	l.ok(&command.Sweep{})
+	if !l.m.View().PruneNeeded() {
+		t.Error("a full table of old IDs wants pruning")
+	}
+	l.ok(&command.JobPrune{Limit: 100})
+	if n := l.m.View().Counts().Requests; n != 2 {
+		t.Errorf("%d request IDs are left", n)
+	}
+}
+
+func TestPruningForgetsTheOldestFinishedOnly(t *testing.T) {
+	l := box(t)
+	for i := range 5 {
+		r := l.apply(encode(t, keyed(fmt.Sprint(i), "b", true), submit(pinned("box:gpu1"))))[0]
+		l.advanceMS(minuteMS)
+		l.ok(exited(r.Jobs[0], "i1", 0))
+	}
+	running, waiting := l.queued(pinned("box:gpu1")), l.queued(pinned("box:gpu1"))
+	l.ok(&command.JobPrune{Limit: 100})
+	if l.m.View().Counts().Finished != 5 || l.m.View().PruneNeeded() {
+		t.Fatal("something inside the bounds was forgotten")
+	}
+	l.ok(&command.ConfigSet{Settings: []command.Setting{{Name: "max_finished", Value: 2}}})
+	if !l.m.View().PruneNeeded() {
+		t.Error("three are over the bound")
+	}
+	l.ok(&command.JobPrune{Limit: 1})
+	if l.job(1) != nil || l.job(2) == nil {
+		t.Error("not the oldest first, or more than asked")
+	}
+	l.ok(&command.JobPrune{Limit: 100})
+	l.wantJob(4, model.JobSucceeded)
+	l.wantJob(running.Number, model.JobAssigned)
+	l.wantJob(waiting.Number, model.JobQueued)
+	r := l.apply(encode(t, keyed("0", "b", true), submit(pinned("box:gpu1"))))[0]
+	if r.Code != command.NotFound || !r.Repeat || r.Message == "" || l.m.View().Counts().Queued != 1 {
+		t.Errorf("a request whose job is forgotten: %+v", r)
+	}
+	l.refused(command.NotFound, exited(&model.Job{Number: 1, Lease: 1, Host: "box"}, "i1", 0))
+	// By age, in uptime.
+	l.advanceMS(91 * dayMS)
+	l.ok(&command.JobPrune{Limit: 100})
+	if n := l.m.View().Counts().Finished; n != 0 {
+		t.Errorf("%d finished jobs older than 90 days are left", n)
+	}
+}

@@ -1,0 +1,160 @@
+package fsm
+
+import (
+	"slices"
+
+	"rcd/fsm/command"
+	"rcd/model"
+)
+
+// sweep judges by the leader's evidence. Every rule is checked again here, and
+// no evidence may reach back before the epoch, so that a leader that wakes up
+// or has just begun judges nobody.
+func (t *txn) sweep(b *command.Sweep) answer {
+	age := min(max(b.EpochMS, 0), t.epochAgeMS())
+	judging := age >= t.settings.HoldoffMS
+	for _, h := range b.Heard {
+		if t.isInstance(h.Host, h.Instance) {
+			t.hear(h.Host)
+		}
+	}
+	for i := range b.Silent {
+		s := &b.Silent[i]
+		heard := slices.ContainsFunc(b.Heard, func(h command.AgentHeard) bool { return h.Host == s.Host })
+		if !heard && t.isInstance(s.Host, s.Instance) {
+			t.judgeSilence(s, age, judging)
+		}
+	}
+	if judging {
+		for _, u := range b.Unnamed {
+			t.judgeUnnamed(u, age)
+		}
+	}
+	for _, number := range b.Unordered {
+		t.judgeUnordered(number)
+	}
+	return answer{}
+}
+
+func (t *txn) isInstance(host, instance string) bool {
+	a := t.agents.get(host)
+	return a != nil && a.Instance == instance
+}
+
+// hear takes contact with an agent as evidence that its host is there: its
+// unknown devices are busy or ready again. A quarantine stays.
+func (t *txn) hear(host string) {
+	a := t.agents.get(host)
+	if a == nil || !a.Silent {
+		return
+	}
+	row := *a
+	row.Silent, row.WrittenOff, row.LastHeardMS = false, false, t.nowMS()
+	t.putAgent(row)
+	for _, d := range t.View.devicesOn(host) {
+		if d.State == model.DeviceUnknown {
+			row := *d
+			rest(t, &row)
+			t.putDevice(row)
+		}
+	}
+}
+
+// judgeSilence turns the devices of a silent agent unknown, which the next
+// contact undoes, and after the long bound writes the agent off.
+func (t *txn) judgeSilence(s *command.AgentSilence, age int64, judging bool) {
+	a := t.agents.get(s.Host)
+	bound := min(age, t.uptimeMS()-a.RegisteredUptime)
+	silence, detached := min(s.SilenceMS, bound), min(s.DetachedMS, bound)
+	if detached < t.settings.UnknownAfterMS && silence < t.settings.UnknownSilenceMS {
+		return
+	}
+	writeOff := judging && silence >= t.settings.WriteOffAfterMS
+	if !a.Silent || (writeOff && !a.WrittenOff) {
+		row := *a
+		row.Silent, row.WrittenOff = true, a.WrittenOff || writeOff
+		row.LastHeardMS = max(a.LastHeardMS, t.nowMS()-max(silence, 0))
+		t.putAgent(row)
+	}
+	for _, d := range t.View.devicesOn(s.Host) {
+		if d.State == model.DeviceReady || d.State == model.DeviceBusy {
+			row := *d
+			t.makeUnknown(&row)
+			t.putDevice(row)
+		}
+	}
+	if writeOff {
+		t.writeOff(s.Host)
+	}
+}
+
+// writeOff takes the devices of a lost agent out of the pool and, unless jobs
+// of disconnected hosts are retained, ends its jobs as lost.
+func (t *txn) writeOff(host string) {
+	const detail = "its agent was silent past the bound"
+	if !t.settings.RetainDisconnected {
+		for _, l := range t.View.leasesOn(host) {
+			t.loseLease(l, detail, model.OriginHost, quarantine(model.ReasonWorkerLost, detail))
+		}
+	}
+	for _, d := range t.View.devicesOn(host) {
+		if d.State != model.DeviceUnhealthy {
+			row := *d
+			quarantine(model.ReasonWorkerLost, detail)(t, &row)
+			t.putDevice(row)
+		}
+	}
+}
+
+// loseLease ends every job of a lease as lost, and with them the lease.
+func (t *txn) loseLease(l *model.Lease, reason string, origin model.Origin, after func(*txn, *model.Device)) {
+	for _, number := range l.Jobs {
+		t.endJob(t.mustJob(number), ending{state: model.JobLost, reason: reason, origin: origin})
+		t.leaveLease(t.mustLease(l.Number), number, after)
+	}
+}
+
+// judgeUnnamed ends a lease that its host, attached all the while, has not
+// named for long: nobody can account for its job.
+func (t *txn) judgeUnnamed(u command.LeaseUnnamed, age int64) {
+	l := t.leases.get(u.Lease)
+	if l == nil {
+		return
+	}
+	a := t.agents.get(l.Host)
+	if a == nil || a.Silent {
+		return // silence has rules of its own
+	}
+	limit := t.settings.LeaseUnstartedMS
+	if l.Begun {
+		limit = t.settings.LeaseUnnamedMS
+	}
+	unnamed := min(u.UnnamedMS, age, t.uptimeMS()-l.AcquiredUptimeMS)
+	if unnamed < limit {
+		return
+	}
+	const reason = "its host has not named it for too long"
+	t.loseLease(l, reason, model.OriginAgent, quarantine(model.ReasonLeaseExpired, "lease "+model.LeaseID(l.Number)+": "+reason))
+}
+
+// judgeUnordered takes back a placement of this epoch whose order was never
+// written to any session, when its device has turned unknown: a dead host must
+// not swallow the queue. A job that was asked to end meanwhile ends instead.
+func (t *txn) judgeUnordered(number uint64) {
+	j := t.jobs.get(number)
+	if j == nil || j.State != model.JobAssigned || j.PlacedTerm != t.meta.Term {
+		return
+	}
+	l := t.mustLease(j.Lease)
+	unknown := !slices.ContainsFunc(l.Devices, func(id string) bool {
+		return t.mustDevice(id).State != model.DeviceUnknown
+	})
+	switch {
+	case l.Begun || !unknown:
+	case j.KillRequested:
+		t.endJob(j, ending{state: model.JobKilled, reason: j.KillBy, origin: model.OriginUser})
+		t.leaveLease(l, number, rest)
+	default:
+		t.requeue(j)
+	}
+}

@@ -1,0 +1,158 @@
+package fsm
+
+import (
+	"fmt"
+	"slices"
+
+	"rcd/fsm/command"
+	"rcd/internal/codec"
+	"rcd/model"
+	"rcd/scheduler"
+)
+
+// txn is the application of one entry: the state being changed and what will
+// be answered. Everything that changes a row goes through its put methods,
+// which keep the indexes, the scheduler and the digest in step.
+type txn struct {
+	*View
+	sched    *scheduler.Scheduler
+	raftTerm uint64
+	atIndex  uint64
+	entry    command.Entry
+
+	answers []answer
+	noWait  []uint64 // no-wait jobs of this entry
+	// notPlaced are those of them that found no free device.
+	notPlaced []uint64
+	results   []command.Result
+	events    []command.Event
+}
+
+// answer is a result before the entry's scheduling.
+type answer struct {
+	command.Result
+	jobs    []uint64
+	device  string
+	request string // key of the request row, or ""
+}
+
+// Milliseconds of the two clocks.
+func (v *View) nowMS() int64    { return v.meta.Now / nsPerMS }
+func (v *View) uptimeMS() int64 { return v.meta.Uptime / nsPerMS }
+
+const nsPerMS = 1_000_000
+
+func (t *txn) emit(e command.Event) {
+	e.Index, e.Term = t.atIndex, t.raftTerm
+	t.events = append(t.events, e)
+}
+
+// refuse returns a rejection: a code and a sentence that says what to do next.
+func refuse(code command.Code, format string, args ...any) answer {
+	return answer{Result: command.Result{Code: code, Message: fmt.Sprintf(format, args...)}}
+}
+
+// abandon answers for an entry that was undone.
+func (t *txn) abandon(name string, commands int) {
+	t.events = nil
+	t.emit(command.Event{Kind: command.EventInvariant, Reason: name})
+	t.results = make([]command.Result, commands)
+	for i := range t.results {
+		t.results[i] = command.Result{
+			Code:    command.InternalInvariant,
+			Message: "The state machine found an inconsistency (" + name + ") and undid this; nothing was changed. Tell the operators; the same request may work alone.",
+		}
+	}
+}
+
+func (t *txn) putJob(row model.Job) *model.Job {
+	now, old := t.jobs.put(&t.digest, row.Number, row)
+	t.indexJob(old, now)
+	return now
+}
+
+func (t *txn) dropJob(number uint64) {
+	t.indexJob(t.jobs.remove(&t.digest, number), nil)
+}
+
+func (t *txn) putLease(row model.Lease) *model.Lease {
+	now, old := t.leases.put(&t.digest, row.Number, row)
+	if old == nil {
+		t.byHost.add(namedKey{row.Host, row.Number})
+	}
+	return now
+}
+
+func (t *txn) dropLease(l *model.Lease) {
+	t.leases.remove(&t.digest, l.Number)
+	t.byHost.drop(namedKey{l.Host, l.Number})
+}
+
+// putDevice stores a device, tells the scheduler and reports what people and
+// watchers see of it.
+func (t *txn) putDevice(row model.Device) *model.Device {
+	now, old := t.devices.put(&t.digest, row.ID, row)
+	switch {
+	case old == nil || old.MaxRuntimeS != now.MaxRuntimeS || !sameLabels(old, now):
+		t.sched.PutDevice(now)
+	default:
+		t.sched.SetDeviceState(now)
+	}
+	if old == nil || old.State != now.State || old.Reason != now.Reason || old.Detail != now.Detail {
+		t.emit(command.Event{Kind: command.EventDeviceState, Device: now.ID, Host: now.Host, Lease: now.Lease, Reason: now.Reason.String()})
+	}
+	if old != nil && !sameLabels(old, now) {
+		t.emit(command.Event{Kind: command.EventLabels, Device: now.ID, Host: now.Host})
+	}
+	return now
+}
+
+// sameLabels leaves the ages of labels aside.
+func sameLabels(a, b *model.Device) bool {
+	same := func(x, y model.Label) bool { return x.Key == y.Key && x.Value == y.Value }
+	return slices.EqualFunc(a.Declared, b.Declared, same) && slices.EqualFunc(a.Detected, b.Detected, same)
+}
+
+func (t *txn) putAgent(row model.Agent) *model.Agent {
+	now, _ := t.agents.put(&t.digest, row.Host, row)
+	return now
+}
+
+// mustJob, mustLease and mustDevice follow a reference from another row.
+func (t *txn) mustJob(number uint64) *model.Job {
+	j := t.jobs.get(number)
+	assert(j != nil, "a lease names a job that is not there")
+	return j
+}
+
+func (t *txn) mustLease(number uint64) *model.Lease {
+	l := t.leases.get(number)
+	assert(l != nil, "a lease that must be live is not there")
+	return l
+}
+
+func (t *txn) mustDevice(id string) *model.Device {
+	d := t.devices.get(id)
+	assert(d != nil, "a lease names a device that is not there")
+	return d
+}
+
+// seal brings the digest up to date with the rows of the entry.
+func (t *txn) seal() {
+	t.jobs.seal(&t.digest)
+	t.leases.seal(&t.digest)
+	t.devices.seal(&t.digest)
+	t.agents.seal(&t.digest)
+	t.requests.seal(&t.digest)
+	t.sealSingles()
+}
+
+// sealSingles does the same for the two rows outside tables.
+func (v *View) sealSingles() {
+	v.digest.sub(v.sealed.meta)
+	v.digest.sub(v.sealed.settings)
+	v.sealed.meta = rowSum(tableMeta, nil, codec.MustMarshal(&v.meta))
+	v.sealed.settings = rowSum(tableSettings, nil, codec.MustMarshal(&v.settings))
+	v.digest.add(v.sealed.meta)
+	v.digest.add(v.sealed.settings)
+}

@@ -1,0 +1,173 @@
+package scheduler
+
+import (
+	"math/bits"
+	"slices"
+	"strings"
+
+	"rcd/model"
+	"rcd/model/selector"
+)
+
+// fleet holds what placement needs of every registered device, in slots that
+// follow the order of device IDs, so that the lowest slot is the smallest ID.
+type fleet struct {
+	devices []*model.Device // by ID; rows are shared and never written
+	ceiling []int64         // seconds, by slot; dense for the scan in best
+	labels  []int32         // distinct effective label keys, by slot
+	free    bitset          // slots of ready devices
+}
+
+func (f *fleet) slot(id string) (int, bool) {
+	return slices.BinarySearchFunc(f.devices, id, func(d *model.Device, id string) int {
+		return strings.Compare(d.ID, id)
+	})
+}
+
+// put stores a row and returns its slot and whether the slot is new.
+func (f *fleet) put(d *model.Device) (slot int, isNew bool) {
+	slot, ok := f.slot(d.ID)
+	if !ok {
+		f.devices = slices.Insert(f.devices, slot, d)
+		f.ceiling = slices.Insert(f.ceiling, slot, 0)
+		f.labels = slices.Insert(f.labels, slot, 0)
+		f.free.insert(slot)
+	}
+	f.devices[slot] = d
+	f.ceiling[slot] = d.MaxRuntimeS
+	f.labels[slot] = int32(distinctKeys(d))
+	f.free.set(slot, d.State == model.DeviceReady)
+	return slot, !ok
+}
+
+func (f *fleet) setState(d *model.Device) {
+	slot, ok := f.slot(d.ID)
+	if !ok {
+		panic("scheduler: state of a device that was never put: " + d.ID)
+	}
+	f.devices[slot] = d
+	f.free.set(slot, d.State == model.DeviceReady)
+}
+
+func (f *fleet) remove(id string) (int, bool) {
+	slot, ok := f.slot(id)
+	if !ok {
+		return 0, false
+	}
+	f.devices = slices.Delete(f.devices, slot, slot+1)
+	f.ceiling = slices.Delete(f.ceiling, slot, slot+1)
+	f.labels = slices.Delete(f.labels, slot, slot+1)
+	f.free.remove(slot)
+	return slot, true
+}
+
+// distinctKeys counts the effective labels of a device. Both lists are sorted.
+func distinctKeys(d *model.Device) int {
+	n, i := len(d.Declared)+len(d.Detected), 0
+	for _, l := range d.Declared {
+		for i < len(d.Detected) && d.Detected[i].Key < l.Key {
+			i++
+		}
+		if i < len(d.Detected) && d.Detected[i].Key == l.Key {
+			n--
+		}
+	}
+	return n
+}
+
+func (f *fleet) matching(sel selector.Selector) (matched, stable bitset) {
+	for slot, d := range f.devices {
+		matched.set(slot, sel.Match(d.Label))
+		stable.set(slot, sel.MatchStable(d.Label))
+	}
+	return matched, stable
+}
+
+// serves reports whether the set has a device, and one that tolerates runtime.
+func (f *fleet) serves(set bitset, runtimeS int64) (matched, tolerated bool) {
+	for w, word := range set {
+		for ; word != 0; word &= word - 1 {
+			matched = true
+			if Tolerates(f.ceiling[w*64+bits.TrailingZeros64(word)], runtimeS) {
+				return true, true
+			}
+		}
+	}
+	return matched, false
+}
+
+// best returns the slot of the free matching device that tolerates a band, by
+// the fewest spare labels, then the smallest ID. A matching device has every
+// key that the selector reads (but those it wants absent), so within one
+// selector fewest spare labels means fewest labels.
+func (f *fleet) best(matched bitset, b *band) (int, bool) {
+	found := -1
+	for w := range min(len(matched), len(f.free)) {
+		for word := matched[w] & f.free[w]; word != 0; word &= word - 1 {
+			slot := w*64 + bits.TrailingZeros64(word)
+			if b.toleratedBy(f.ceiling[slot]) && (found < 0 || f.labels[slot] < f.labels[found]) {
+				found = slot
+			}
+		}
+	}
+	return found, found >= 0
+}
+
+// bitset is a set of slots. Bits past its end are clear.
+type bitset []uint64
+
+func (b bitset) has(i int) bool {
+	return i/64 < len(b) && b[i/64]&(1<<(i%64)) != 0
+}
+
+func (b *bitset) set(i int, on bool) {
+	for i/64 >= len(*b) {
+		if !on {
+			return
+		}
+		*b = append(*b, 0)
+	}
+	if on {
+		(*b)[i/64] |= 1 << (i % 64)
+	} else {
+		(*b)[i/64] &^= 1 << (i % 64)
+	}
+}
+
+// insert makes room at i: bits from i on move up by one, bit i is clear.
+func (b *bitset) insert(i int) {
+	if i/64 >= len(*b) {
+		return
+	}
+	if (*b)[len(*b)-1]>>63 != 0 {
+		*b = append(*b, 0)
+	}
+	for w := len(*b) - 1; w > i/64; w-- {
+		(*b)[w] = (*b)[w]<<1 | (*b)[w-1]>>63
+	}
+	w, low := i/64, uint64(1)<<(i%64)-1
+	(*b)[w] = (*b)[w]&low | ((*b)[w]&^low)<<1
+}
+
+// remove closes the gap at i: bits above i move down by one.
+func (b *bitset) remove(i int) {
+	if i/64 >= len(*b) {
+		return
+	}
+	w, low := i/64, uint64(1)<<(i%64)-1
+	(*b)[w] = (*b)[w]&low | ((*b)[w]>>1)&^low
+	for ; w+1 < len(*b); w++ {
+		(*b)[w] = (*b)[w]&^(1<<63) | (*b)[w+1]<<63
+		(*b)[w+1] >>= 1
+	}
+}
+
+// meets reports whether the two sets have a slot in common.
+func (b bitset) meets(other bitset) bool {
+	for i := range min(len(b), len(other)) {
+		if b[i]&other[i] != 0 {
+			return true
+		}
+	}
+	return false
+}
