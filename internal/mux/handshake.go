@@ -37,7 +37,8 @@ var (
 	ErrUnauthorized = errors.New("unauthorized")
 	// ErrIdentityMismatch: another cluster, generation or incarnation.
 	ErrIdentityMismatch = errors.New("identity mismatch")
-	// ErrBusy: too many handshakes or unaccepted connections; try again.
+	// ErrBusy: too many connections of this type wait to be accepted; try
+	// again. (Past the bound of handshakes the connection is just closed.)
 	ErrBusy = errors.New("too many connections waiting")
 	// ErrNotServed: nothing on the other side serves this type (now).
 	ErrNotServed = errors.New("stream type not served")

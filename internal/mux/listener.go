@@ -1,8 +1,10 @@
 package mux
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"sync"
@@ -179,7 +181,11 @@ func (l *Listener) serve(c net.Conn) {
 	}
 	if err != nil {
 		c.Close()
-		l.config.Logger.Info("connection refused", "remote", c.RemoteAddr().String(), "err", err)
+		level := slog.LevelInfo
+		if errors.Is(err, io.EOF) {
+			level = slog.LevelDebug // someone asked only whether the port is open
+		}
+		l.config.Logger.Log(context.Background(), level, "connection refused", "remote", c.RemoteAddr().String(), "err", err)
 		return
 	}
 	room.put(&Conn{Conn: c, kind: got.hello.kind, peer: got.hello.identity, keyName: got.keyName})

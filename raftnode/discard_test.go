@@ -1,0 +1,5 @@
+package raftnode
+
+import "log/slog"
+
+var discard = slog.New(slog.DiscardHandler)
