@@ -1,0 +1,106 @@
+package session
+
+import (
+	"context"
+	"sync"
+
+	"rcd/wire"
+)
+
+// Backend is the lease table and the leadership of one controller, as a Hub
+// needs them. All methods may be called concurrently.
+type Backend interface {
+	// Role returns where leadership stands and a channel that is closed once
+	// that has changed.
+	Role() (Role, <-chan struct{})
+
+	// Admit takes an agent in, on the leader: it registers the agent when its
+	// instance is new, makes sure that this node still leads, waits for a
+	// verdict in flight on the host, and until its own state has reached
+	// hello.Index. ctx ends with the epoch. A *Refusal goes to the agent; after
+	// any other error the agent comes again.
+	Admit(ctx context.Context, hello wire.Hello) (Admission, error)
+
+	// Desired returns the assigned and running jobs of a host, in any order.
+	// The hub keeps the slice and writes to nothing in it.
+	Desired(host string) []Desired
+
+	// Started says that the process of a job runs. It is called again until
+	// Desired shows the job as running.
+	Started(ctx context.Context, host, instance string, job, lease uint64) error
+
+	// Finish hands an outcome to the lease table. acked: the outcome is in the
+	// log at index, or the table has no use for it; the agent may forget it.
+	// Without acked, or with an error, the agent says it again.
+	Finish(ctx context.Context, host, instance string, outcome wire.Outcome) (index uint64, acked bool, err error)
+
+	// Controllers returns every controller with its --listen address. The hub
+	// does not write to it.
+	Controllers() []wire.Controller
+
+	// Index returns the index that this node has applied.
+	Index() uint64
+}
+
+// Role is where leadership stands, as one controller knows.
+type Role struct {
+	// Leading: this node leads and has begun its epoch. Epoch, Term and
+	// Generation are set, and Epoch ends when leadership is lost.
+	Leading    bool
+	Epoch      context.Context
+	Generation uint64
+	Term       uint64
+	// Leader and Addr name who leads, itself included; empty while unknown.
+	Leader string
+	Addr   string
+}
+
+// RoleCell is a Role that can be waited for: what Backend.Role returns. The
+// zero value holds the zero Role.
+type RoleCell struct {
+	mu      sync.Mutex // guards what follows
+	role    Role
+	changed chan struct{}
+}
+
+// Get returns the role and a channel that is closed at the next Set.
+func (c *RoleCell) Get() (Role, <-chan struct{}) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.changed == nil {
+		c.changed = make(chan struct{})
+	}
+	return c.role, c.changed
+}
+
+// Set stores the role and wakes everybody who waits.
+func (c *RoleCell) Set(role Role) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.role = role
+	if c.changed != nil {
+		close(c.changed)
+	}
+	c.changed = make(chan struct{})
+}
+
+// Admission is what a welcomed agent is told.
+type Admission struct {
+	ClusterID string
+	Index     uint64
+}
+
+// Refusal says why an agent is not taken in and what to do about it.
+type Refusal struct {
+	Code    string
+	Message string
+}
+
+func (r *Refusal) Error() string { return r.Code + ": " + r.Message }
+
+// Codes of refusals that the hub makes itself.
+const (
+	RefusedProtocol = "protocol_mismatch"
+	RefusedHost     = "host_mismatch"
+	RefusedBusy     = "overloaded"
+)
