@@ -1,0 +1,210 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"rcd/agent/proc"
+	"rcd/agent/shim"
+	"rcd/wire"
+)
+
+// stillborn bounds the wait for a shim that the agent before us has forked and
+// that has not taken its job up yet.
+const stillborn = 5 * time.Second
+
+// errNotBegun: the directory holds a job that no shim has taken up, or none.
+var errNotBegun = errors.New("the job has not begun")
+
+// adopt takes up what the jobs directory holds: what runs, what has ended and
+// was not acked, and what has not begun. It does not wait for processes to end.
+func (a *agent) adopt() error {
+	keys, err := a.jobKeys()
+	if err != nil {
+		return err
+	}
+	for _, k := range keys {
+		if _, err := os.Stat(filepath.Join(a.dirOf(k), ackedFile)); err == nil {
+			a.janitor.add(k)
+			continue
+		}
+		j, err := a.load(k)
+		if errors.Is(err, errNotBegun) {
+			err = a.unbegin(k)
+		}
+		if err != nil {
+			return fmt.Errorf("adopt job %s: %w", k.name(), err)
+		}
+		if j == nil {
+			continue
+		}
+		if err := a.state.raise(j.devices, k.lease); err != nil {
+			return err
+		}
+		a.log.Info("job adopted", "job", k.job, "lease", k.lease, "phase", j.phase)
+		a.mu.Lock()
+		a.jobs[k] = j
+		a.mu.Unlock()
+		if j.handle != nil && j.outcome == nil {
+			a.wait.Go(func() { a.follow(j, j.handle) })
+		}
+	}
+	return nil
+}
+
+// jobKeys lists the job directories. What is not one is left alone, and named.
+func (a *agent) jobKeys() ([]key, error) {
+	entries, err := os.ReadDir(filepath.Join(a.config.DataDir, jobsDir))
+	if err != nil {
+		return nil, fmt.Errorf("list jobs: %w", err)
+	}
+	var keys []key
+	for _, e := range entries {
+		if k, ok := parseKey(e.Name()); ok && e.IsDir() {
+			keys = append(keys, k)
+			continue
+		}
+		a.log.Warn("not a job's directory", "path", filepath.Join(a.config.DataDir, jobsDir, e.Name()))
+	}
+	return keys, nil
+}
+
+// load reads a job from its directory. errNotBegun if none has begun there. A
+// record that cannot be read makes the job an ended one whose device waits for
+// a person.
+func (a *agent) load(k key) (*job, error) {
+	j := a.newJob(k, nil)
+	var o wire.Outcome
+	err := readRecord(filepath.Join(j.dir, outcomeFile), kindOutcome, &o)
+	switch {
+	case err == nil:
+		if spec, err := shim.Load(j.dir); err == nil {
+			j.devices = devicesIn(spec.Env)
+		}
+		j.ended(o)
+		return j, nil
+	case errors.Is(err, errCorrupt):
+		return a.unreadable(j, err), nil
+	case !errors.Is(err, os.ErrNotExist):
+		return nil, err
+	}
+	h, err := adoptShim(j.dir, a.log)
+	switch {
+	case errors.Is(err, shim.ErrCorrupt):
+		return a.unreadable(j, err), nil
+	case err != nil:
+		return nil, err
+	}
+	j.handle, j.devices = h, devicesIn(h.Spec().Env)
+	switch status := h.Status(); status.Phase {
+	case shim.Running:
+		j.phase = wire.PhaseRunning
+		if status.Killing != "" {
+			j.killing = status.Killing
+			close(j.cancel)
+		}
+	case shim.Ended:
+		j.ended(a.outcomeOf(j, h))
+	}
+	return j, nil
+}
+
+// ended makes a loaded job an ended one, before anybody else knows it.
+func (j *job) ended(o wire.Outcome) {
+	o.Job, o.Lease = j.job, j.lease
+	j.outcome, j.phase = &o, wire.PhaseEnded
+	close(j.over)
+}
+
+func (a *agent) unreadable(j *job, err error) *job {
+	a.log.Error("record of a job cannot be read; its device waits for a person", "job", j.job, "lease", j.lease, "error", err)
+	j.ended(lostRecord(err.Error()))
+	return j
+}
+
+// adoptShim is shim.Adopt that is sure of errNotBegun: a shim that the agent
+// before us forked just before its end may come to life after we have looked.
+// Nobody else forks one, so once none is there, none comes.
+func adoptShim(dir string, log *slog.Logger) (*shim.Handle, error) {
+	for deadline := time.Now().Add(stillborn); ; time.Sleep(10 * time.Millisecond) {
+		shims, err := shims()
+		if err != nil {
+			return nil, err
+		}
+		h, err := shim.Adopt(dir, log)
+		if !errors.Is(err, shim.ErrNotBegun) && !errors.Is(err, shim.ErrNoJob) {
+			return h, err
+		}
+		id, there := shims[dir]
+		if !there {
+			return nil, errNotBegun
+		}
+		if time.Now().After(deadline) {
+			return nil, fmt.Errorf("a shim (process %d) for %s neither begins nor ends; end it", id.PID, dir)
+		}
+	}
+}
+
+// shims returns the shim processes of this machine by their job's directory.
+func shims() (map[string]proc.ID, error) {
+	list, err := proc.List()
+	if err != nil {
+		return nil, err
+	}
+	out := map[string]proc.ID{}
+	for _, p := range list {
+		line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", p.PID))
+		if err != nil {
+			continue // it has ended
+		}
+		if dir, ok := shimDir(string(line)); ok {
+			out[dir] = p.ID
+		}
+	}
+	return out, nil
+}
+
+// shimDir returns the directory in a shim's command line, which the kernel
+// shows with a NUL after each argument.
+func shimDir(line string) (string, bool) {
+	args := strings.Split(line, "\x00")
+	if len(args) > 3 && args[1] == "shim" && args[2] == "--dir" {
+		return args[3], true
+	}
+	return "", false
+}
+
+// unbegin removes the directory of a job that has not begun and takes its lease
+// out of the fence, so that the leader's next order may start it. That is safe
+// because the lease is this job's alone.
+func (a *agent) unbegin(k key) error {
+	a.log.Info("job had not begun when the agent before this one ended", "job", k.job, "lease", k.lease)
+	if err := shim.RemoveDir(a.dirOf(k)); err != nil {
+		return err
+	}
+	return a.state.unbegin(k.lease)
+}
+
+// rebuildFence raises a lost fence to what the jobs' records say.
+func (a *agent) rebuildFence() error {
+	keys, err := a.jobKeys()
+	if err != nil {
+		return err
+	}
+	for _, k := range keys {
+		spec, err := shim.Load(a.dirOf(k))
+		if err != nil {
+			a.log.Warn("job does not help to rebuild the fence", "job", k.job, "error", err)
+			continue
+		}
+		if err := a.state.raise(devicesIn(spec.Env), k.lease); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,474 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"rcd/agent/shim"
+	"rcd/fsm/command"
+	"rcd/model"
+	"rcd/session"
+	"rcd/wire"
+)
+
+func TestAJobRunsAndItsOutputAndOutcomeReachTheLeader(t *testing.T) {
+	c := newControl(t)
+	dir := dataDir(t)
+	startAgent(t, testConfig(dir, c))
+	c.want(1, nil, sh("echo out; echo err >&2; exit 3")...)
+	o := c.outcome(t, 1)
+	if o.End != uint8(command.EndExited) || o.ExitCode == nil || *o.ExitCode != 3 || !o.OutputKnown || o.OutputLength != 8 || len(o.OutputDigest) != 32 || o.Survivors != "" {
+		t.Errorf("outcome %+v", o)
+	}
+	eventually(t, "record marked as acked", func() bool {
+		_, err := os.Stat(filepath.Join(dir, jobsDir, "1-1", ackedFile))
+		return err == nil
+	})
+	// The record is kept for its output, and a reader may begin anywhere.
+	text, end := c.output(t, "j-1", 0, true)
+	if len(text) != 8 || !strings.Contains(text, "out\n") || !strings.Contains(text, "err\n") || !end.Complete || end.Length != 8 || end.State != "failed" {
+		t.Errorf("output %q, end %+v", text, end)
+	}
+	if rest, _ := c.output(t, "j-1", 5, false); rest != text[5:] {
+		t.Errorf("from 5: %q", rest)
+	}
+}
+
+func TestAFollowerGetsOutputAsItComesAndEndsWithTheJob(t *testing.T) {
+	c := newControl(t)
+	dir := dataDir(t)
+	startAgent(t, testConfig(dir, c))
+	eventually(t, "attached", func() bool { return c.hub.Attached("box") })
+	go func() {
+		time.Sleep(50 * time.Millisecond) // the reader is quicker than the order
+		c.want(1, nil, sh("for i in 1 2 3 4 5; do echo $i; sleep 0.05; done")...)
+	}()
+	if text, end := c.output(t, "j-1", 0, true); text != "1\n2\n3\n4\n5\n" || !end.Complete || end.State != "succeeded" {
+		t.Errorf("output %q, end %+v", text, end)
+	}
+}
+
+func TestOutputThatIsGoneIsSaidToBe(t *testing.T) {
+	c := newControl(t)
+	startAgent(t, testConfig(dataDir(t), c))
+	eventually(t, "attached", func() bool { return c.hub.Attached("box") })
+	if text, end := c.output(t, "j-99", 40, false); text != "" || end.Complete || end.Length != 40 || end.Reason != reasonOutputGone {
+		t.Errorf("output %q, end %+v", text, end)
+	}
+}
+
+func TestJobsOutliveTheAgentAndKeepTheirExitCode(t *testing.T) {
+	c := newControl(t)
+	dir := dataDir(t)
+	config := testConfig(dir, c)
+	first := startAgent(t, config)
+	marker := filepath.Join(t.TempDir(), "go")
+	c.want(1, nil, sh("echo pid $$; until [ -e "+marker+" ]; do sleep 0.02; done; echo done; exit 7")...)
+	c.want(2, func(s *wire.StartJob) { s.Devices = []string{"box:gpu1"} }, sh("sleep 0.3; exit 9")...)
+	eventually(t, "both running", func() bool { return c.isRunning(1) && c.isRunning(2) })
+	var before string
+	eventually(t, "first line", func() bool { before, _ = c.output(t, "j-1", 0, false); return before != "" })
+	first.stop()
+	if first.err != nil {
+		t.Fatalf("agent ended with %v", first.err)
+	}
+	time.Sleep(600 * time.Millisecond) // job 2 ends with nobody there
+
+	second := startAgent(t, config)
+	eventually(t, "second hello", func() bool { c.mu.Lock(); defer c.mu.Unlock(); return len(c.hellos) == 2 })
+	c.mu.Lock()
+	hello := c.hellos[1]
+	c.mu.Unlock()
+	if !reports(hello.Jobs, 1) || !reports(hello.Jobs, 2) || hello.Devices[0].Begun != 1 || hello.Devices[1].Begun != 2 {
+		t.Errorf("hello %+v", hello)
+	}
+	if hello.Instance == c.hellos[0].Instance || hello.MachineID != c.hellos[0].MachineID || hello.BootID == "" {
+		t.Errorf("identities: first %+v, then %+v", c.hellos[0], hello)
+	}
+	// The machine may carry other agents' jobs; ours must not be among them.
+	if pid := strings.TrimSpace(strings.TrimPrefix(before, "pid ")); strings.Contains(hello.Proof.Detail, "pid "+pid+" ") {
+		t.Errorf("a supervised job counts as a survivor: %+v", hello.Proof)
+	}
+	if o := c.outcome(t, 2); o.ExitCode == nil || *o.ExitCode != 9 {
+		t.Errorf("job that ended meanwhile: %+v", o)
+	}
+	if err := os.WriteFile(marker, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if o := c.outcome(t, 1); o.ExitCode == nil || *o.ExitCode != 7 {
+		t.Errorf("job that went on: %+v", o)
+	}
+	if text, _ := c.output(t, "j-1", 0, true); text != before+"done\n" {
+		t.Errorf("output %q, was %q before the restart: not one process", text, before)
+	}
+	second.stop()
+}
+
+func TestAnOutcomeWaitsOnDiskForItsAck(t *testing.T) {
+	c := newControl(t)
+	c.deaf = true
+	config := testConfig(dataDir(t), c)
+	first := startAgent(t, config)
+	c.want(1, nil, sh("exit 5")...)
+	eventually(t, "job over", func() bool {
+		_, err := os.Stat(filepath.Join(config.DataDir, jobsDir, "1-1", "result.cbor"))
+		return err == nil
+	})
+	first.stop()
+	c.mu.Lock()
+	c.deaf = false
+	c.mu.Unlock()
+	startAgent(t, config)
+	if o := c.outcome(t, 1); o.ExitCode == nil || *o.ExitCode != 5 {
+		t.Errorf("outcome %+v", o)
+	}
+}
+
+// newTestAgent is an agent without a link, to give orders to by hand.
+func newTestAgent(t *testing.T, config Config) *agent {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Join(config.DataDir, jobsDir), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	a, err := newAgent(ctx, config, Deps{Logger: testLog(t), Exec: executable(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := a.adopt(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { a.close(cancel) })
+	return a
+}
+
+func order(kind wire.OrderKind, job, lease uint64, command ...string) wire.Order {
+	o := wire.Order{Kind: kind, Job: job, Lease: lease}
+	if len(command) > 0 {
+		o.Start = &wire.StartJob{Job: job, Lease: lease, Devices: []string{"box:gpu0"}, Command: command, Submitter: "ann"}
+	}
+	return o
+}
+
+func (a *agent) phase(k key) (wire.JobPhase, *wire.Outcome) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if j := a.jobs[k]; j != nil {
+		return j.phase, j.outcome
+	}
+	return 0, nil
+}
+
+func (a *agent) awaitOutcome(t *testing.T, k key) wire.Outcome {
+	t.Helper()
+	var o *wire.Outcome
+	eventually(t, "outcome of "+k.name(), func() bool { _, o = a.phase(k); return o != nil })
+	return *o
+}
+
+func TestARepeatedStartAnswersWithThePresentState(t *testing.T) {
+	c := newControl(t)
+	a := newTestAgent(t, testConfig(dataDir(t), c))
+	runs := filepath.Join(t.TempDir(), "runs")
+	start := order(wire.OrderStart, 1, 10, sh("echo x >> "+runs+"; sleep 0.2; exit 4")...)
+	if ack := a.Order(context.Background(), start); ack.Code != "" || ack.Job == nil || ack.Job.Phase != wire.PhaseStarting {
+		t.Fatalf("first ack %+v", ack)
+	}
+	eventually(t, "running", func() bool { p, _ := a.phase(key{1, 10}); return p == wire.PhaseRunning })
+	if ack := a.Order(context.Background(), start); ack.Code != "" || ack.Job.Phase != wire.PhaseRunning {
+		t.Errorf("ack while it runs %+v", ack)
+	}
+	a.awaitOutcome(t, key{1, 10})
+	if ack := a.Order(context.Background(), start); ack.Code != "" || ack.Job.Phase != wire.PhaseEnded {
+		t.Errorf("ack after its end %+v", ack)
+	}
+	a.Acked(wire.OutcomeAck{Job: 1, Lease: 10})
+	if ack := a.Order(context.Background(), start); ack.Code != "" || ack.Job == nil || ack.Job.Phase != wire.PhaseEnded {
+		t.Errorf("ack after the ack %+v", ack)
+	}
+	if o := a.awaitOutcome(t, key{1, 10}); *o.ExitCode != 4 {
+		t.Errorf("told again: %+v", o)
+	}
+	if got := read(t, runs); got != "x\n" {
+		t.Errorf("it ran %d times", strings.Count(got, "x"))
+	}
+}
+
+func TestTheFenceOutlivesTheRecords(t *testing.T) {
+	c := newControl(t)
+	config := testConfig(dataDir(t), c)
+	a := newTestAgent(t, config)
+	a.Order(context.Background(), order(wire.OrderStart, 1, 10, "true"))
+	a.awaitOutcome(t, key{1, 10})
+	a.Acked(wire.OutcomeAck{Job: 1, Lease: 10})
+	if err := os.RemoveAll(filepath.Join(config.DataDir, jobsDir)); err != nil {
+		t.Fatal(err)
+	}
+
+	b := newTestAgent(t, config)
+	if ack := b.Order(context.Background(), order(wire.OrderStart, 2, 9, "true")); ack.Code != wire.OrderStaleLease {
+		t.Errorf("an earlier lease: %+v", ack)
+	}
+	if ack := b.Order(context.Background(), order(wire.OrderStart, 1, 10, "true")); ack.Job == nil || ack.Job.Phase != wire.PhaseEnded {
+		t.Errorf("the same lease: %+v", ack)
+	}
+	if o := b.awaitOutcome(t, key{1, 10}); o.End != uint8(command.EndSupervisorDied) || o.ExitCode != nil || o.Reason != reasonRecordLost || o.Survivors != "" {
+		t.Errorf("outcome %+v", o)
+	}
+	if ack := b.Order(context.Background(), order(wire.OrderStart, 3, 11, "true")); ack.Code != "" {
+		t.Errorf("a later lease: %+v", ack)
+	}
+	if o := b.awaitOutcome(t, key{3, 11}); *o.ExitCode != 0 {
+		t.Errorf("outcome %+v", o)
+	}
+}
+
+func TestALaterLeaseEndsWhatIsOnTheDeviceFirst(t *testing.T) {
+	c := newControl(t)
+	a := newTestAgent(t, testConfig(dataDir(t), c))
+	witness := filepath.Join(t.TempDir(), "witness")
+	hold := func(n int) []string {
+		return sh(fmt.Sprintf("trap 'rmdir %s; exit 0' TERM; mkdir %s || echo twice > %s.bad; while :; do sleep 0.01; done # %d", witness, witness, witness, n))
+	}
+	a.Order(context.Background(), order(wire.OrderStart, 1, 10, hold(1)...))
+	eventually(t, "first running", func() bool { p, _ := a.phase(key{1, 10}); return p == wire.PhaseRunning })
+	eventually(t, "first holds", func() bool { _, err := os.Stat(witness); return err == nil })
+	a.Order(context.Background(), order(wire.OrderStart, 2, 11, hold(2)...))
+	if o := a.awaitOutcome(t, key{1, 10}); o.End != uint8(command.EndKilled) || o.Reason != reasonSuperseded+"l-11" || o.Origin != uint8(model.OriginAgent) {
+		t.Errorf("first ended with %+v", o)
+	}
+	eventually(t, "second running", func() bool { p, _ := a.phase(key{2, 11}); return p == wire.PhaseRunning })
+	a.Order(context.Background(), order(wire.OrderKill, 2, 11))
+	if o := a.awaitOutcome(t, key{2, 11}); o.Reason != reasonCancelled || o.Origin != uint8(model.OriginUser) {
+		t.Errorf("second ended with %+v", o)
+	}
+	if _, err := os.Stat(witness + ".bad"); err == nil {
+		t.Error("two jobs were on the device")
+	}
+}
+
+func TestAKillBeforeTheStartIsFinal(t *testing.T) {
+	c := newControl(t)
+	a := newTestAgent(t, testConfig(dataDir(t), c))
+	kill := order(wire.OrderKill, 1, 10, "true")
+	kill.Reason = "cancelled"
+	if ack := a.Order(context.Background(), kill); ack.Job == nil || ack.Job.Phase != wire.PhaseEnded {
+		t.Fatalf("ack %+v", ack)
+	}
+	if o := a.awaitOutcome(t, key{1, 10}); o.End != uint8(command.EndKilled) || o.ExitCode != nil {
+		t.Errorf("outcome %+v", o)
+	}
+	a.Acked(wire.OutcomeAck{Job: 1, Lease: 10})
+	if ack := a.Order(context.Background(), order(wire.OrderStart, 1, 10, "true")); ack.Job == nil || ack.Job.Phase != wire.PhaseEnded {
+		t.Errorf("a start after it: %+v", ack)
+	}
+	if ack := a.Order(context.Background(), order(wire.OrderKill, 9, 9)); ack.Code != wire.OrderUnknownJob {
+		t.Errorf("a kill of nothing: %+v", ack)
+	}
+}
+
+func TestTheEnvironmentOfAJobIsFixed(t *testing.T) {
+	t.Setenv("RC_TOKEN", "secret")
+	t.Setenv("RCD_CLUSTER_KEY", "secret")
+	t.Setenv("SOMETHING_OF_THE_AGENT", "secret")
+	c := newControl(t)
+	startAgent(t, testConfig(dataDir(t), c))
+	c.want(41, func(s *wire.StartJob) { s.Env = map[string]string{"MINE": "yes", "LANG": "de"} }, "env")
+	c.outcome(t, 41)
+	text, _ := c.output(t, "j-41", 0, true)
+	if strings.Contains(text, "secret") {
+		t.Errorf("the agent's environment leaks:\n%s", text)
+	}
+	for _, want := range []string{"MINE=yes", "LANG=de", "RC_JOB_ID=j-41", "RC_DEVICE=box:gpu0", "RC_LEASE_TOKEN=41", "RC_SUBMITTER=ann", "CUDA_VISIBLE_DEVICES=0", "PATH=", "HOME="} {
+		if !strings.Contains("\n"+text, "\n"+want) {
+			t.Errorf("no %s in\n%s", want, text)
+		}
+	}
+	for i, name := range []string{"RC_TOKEN", "RC_TOKENS", "RCD_CLUSTER_KEY", "", "A=B"} {
+		n := uint64(50 + i)
+		c.want(n, func(s *wire.StartJob) { s.Env = map[string]string{name: "x"} }, "env")
+		if o := c.outcome(t, n); o.End != uint8(command.EndStartFailed) || o.ExitCode == nil || *o.ExitCode != -1 || !strings.HasPrefix(o.Reason, "start: ") {
+			t.Errorf("%q: outcome %+v", name, o)
+		}
+	}
+	c.want(60, func(s *wire.StartJob) { s.Env = map[string]string{"CUDA_VISIBLE_DEVICES": "GPU-uuid"} }, sh("echo $CUDA_VISIBLE_DEVICES")...)
+	c.outcome(t, 60)
+	if text, _ := c.output(t, "j-60", 0, true); text != "GPU-uuid\n" {
+		t.Errorf("the job's own choice: %q", text)
+	}
+}
+
+func TestAHoldRunsUntilItIsKilled(t *testing.T) {
+	c := newControl(t)
+	startAgent(t, testConfig(dataDir(t), c))
+	c.want(1, func(s *wire.StartJob) { s.Kind = uint8(model.KindHold) }, "hold")
+	eventually(t, "held", func() bool { return c.isRunning(1) })
+	c.kill(1)
+	if o := c.outcome(t, 1); o.End != uint8(command.EndKilled) || o.ExitCode == nil || *o.ExitCode != 143 || o.Reason != reasonCancelled {
+		t.Errorf("outcome %+v", o)
+	}
+}
+
+func TestFailuresToStartAreOutcomes(t *testing.T) {
+	c := newControl(t)
+	startAgent(t, testConfig(dataDir(t), c))
+	c.want(1, nil, "no-such-program")
+	c.want(2, func(s *wire.StartJob) { s.Devices = []string{"box:gpu7"} }, "true")
+	c.want(3, func(s *wire.StartJob) { s.Devices, s.Cwd = []string{"box:gpu1"}, "/no/such/dir" }, "true")
+	for n, origin := range map[uint64]model.Origin{1: model.OriginJob, 2: model.OriginDevice, 3: model.OriginJob} {
+		if o := c.outcome(t, n); o.End != uint8(command.EndStartFailed) || *o.ExitCode != -1 || !strings.HasPrefix(o.Reason, "start: ") || o.Origin != uint8(origin) {
+			t.Errorf("job %d: %+v", n, o)
+		}
+	}
+}
+
+func TestASecondAgentIsRefusedAndSaysWhoIsThere(t *testing.T) {
+	c := newControl(t)
+	config := testConfig(dataDir(t), c)
+	startAgent(t, config)
+	pid := fmt.Sprintf("process %d", os.Getpid())
+	other := config
+	other.DataDir = t.TempDir()
+	for name, config := range map[string]Config{"same directory": config, "same host": other} {
+		err := Run(context.Background(), config, Deps{Exec: executable(t)})
+		if !errors.Is(err, ErrLocked) || !strings.Contains(err.Error(), pid) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	other.Host = "box2"
+	startAgent(t, other).stop()
+}
+
+func TestAnAgentDoesNotStartWithoutAToken(t *testing.T) {
+	t.Setenv("RC_TOKEN", "")
+	if err := Run(context.Background(), Config{DataDir: t.TempDir(), Host: "box"}, Deps{}); !errors.Is(err, ErrNoToken) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestACorruptRecordQuarantinesAndNamesTheFile(t *testing.T) {
+	c := newControl(t)
+	config := testConfig(dataDir(t), c)
+	first := startAgent(t, config)
+	c.want(1, nil, sh("exit 0")...)
+	c.outcome(t, 1)
+	c.deaf = true
+	c.want(2, nil, sh("exit 0")...)
+	c.want(3, func(s *wire.StartJob) { s.Devices = []string{"box:gpu1"} }, "sleep", "60")
+	eventually(t, "job 2 over", func() bool {
+		_, err := os.Stat(filepath.Join(config.DataDir, jobsDir, "2-2", "result.cbor"))
+		return err == nil
+	})
+	eventually(t, "job 3 running", func() bool { return c.isRunning(3) })
+	first.stop()
+	file := filepath.Join(config.DataDir, jobsDir, "2-2", "result.cbor")
+	if err := os.WriteFile(file, []byte("rubbish"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c.deaf = false
+	startAgent(t, config)
+	if o := c.outcome(t, 2); o.End != uint8(command.EndSupervisorDied) || o.ExitCode != nil || !strings.Contains(o.Survivors, file) {
+		t.Errorf("outcome %+v", o)
+	}
+	c.kill(3) // the rest of the host works
+	if o := c.outcome(t, 3); o.Reason != reasonCancelled {
+		t.Errorf("outcome %+v", o)
+	}
+}
+
+func TestDrainLeavesNothingWithOrWithoutAnAgent(t *testing.T) {
+	for _, with := range []bool{true, false} {
+		t.Run(fmt.Sprintf("agent=%v", with), func(t *testing.T) {
+			c := newControl(t)
+			config := testConfig(dataDir(t), c)
+			r := startAgent(t, config)
+			c.want(1, nil, sh("trap '' TERM; sleep 60 & setsid sleep 60 & wait; sleep 60")...)
+			c.want(2, func(s *wire.StartJob) { s.Devices, s.Kind = []string{"box:gpu1"}, uint8(model.KindHold) }, "hold")
+			eventually(t, "both running", func() bool { return c.isRunning(1) && c.isRunning(2) })
+			if !with {
+				r.stop()
+			}
+			if err := Drain(context.Background(), config.DataDir, testLog(t)); err != nil {
+				t.Fatal(err)
+			}
+			left, err := shims()
+			if err != nil {
+				t.Fatal(err)
+			}
+			for dir := range left {
+				if strings.HasPrefix(dir, config.DataDir) {
+					t.Errorf("a shim is left for %s", dir)
+				}
+			}
+			if !with {
+				startAgent(t, config)
+			}
+			if o := c.outcome(t, 1); o.Reason != reasonDrained {
+				t.Errorf("outcome %+v", o)
+			}
+		})
+	}
+	if err := Drain(context.Background(), filepath.Join(t.TempDir(), "none"), nil); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestAJobThatHadNotBegunIsStartedByTheNextOrder(t *testing.T) {
+	c := newControl(t)
+	config := testConfig(dataDir(t), c)
+	a := newTestAgent(t, config)
+	// What an agent leaves that dies between fence and spec, and between spec
+	// and shim.
+	if err := os.MkdirAll(filepath.Join(config.DataDir, jobsDir, "1-10"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if v, err := a.state.begin([]string{"gpu0"}, 10); v != fenceOpen || err != nil {
+		t.Fatal(v, err)
+	}
+	spec := a.spec(a.newJob(key{2, 11}, []string{"gpu1"}), wire.StartJob{Job: 2, Lease: 11, Command: []string{"true"}}, []string{"RC_JOB_ID=j-2", "RC_DEVICE=box:gpu1"})
+	if _, err := shim.Start(shim.Config{Dir: filepath.Join(config.DataDir, jobsDir, "2-11"), Exec: "/no/such/rcd", Spec: spec}); err == nil {
+		t.Fatal("started without an executable")
+	}
+	if v, err := a.state.begin([]string{"gpu1"}, 11); v != fenceOpen || err != nil {
+		t.Fatal(v, err)
+	}
+
+	b := newTestAgent(t, config)
+	hello := b.Hello()
+	if len(hello.Jobs) != 0 || hello.Devices[0].Begun != 9 || hello.Devices[1].Begun != 10 {
+		t.Errorf("hello %+v: neither has begun", hello)
+	}
+	second := order(wire.OrderStart, 2, 11, sh("exit 6")...)
+	second.Start.Devices = []string{"box:gpu1"}
+	b.Order(context.Background(), order(wire.OrderStart, 1, 10, sh("exit 5")...))
+	b.Order(context.Background(), second)
+	if o := b.awaitOutcome(t, key{1, 10}); *o.ExitCode != 5 {
+		t.Errorf("outcome %+v", o)
+	}
+	if o := b.awaitOutcome(t, key{2, 11}); *o.ExitCode != 6 {
+		t.Errorf("outcome %+v", o)
+	}
+}
+
+func TestKeptRecordsAreBounded(t *testing.T) {
+	c := newControl(t)
+	config := testConfig(dataDir(t), c)
+	config.KeepJobs = 2
+	startAgent(t, config)
+	for n := uint64(1); n <= 5; n++ {
+		c.want(n, nil, "true")
+		c.outcome(t, n)
+	}
+	eventually(t, "two records left", func() bool {
+		entries, err := os.ReadDir(filepath.Join(config.DataDir, jobsDir))
+		return err == nil && len(entries) == 2 && entries[0].Name() == "4-4" && entries[1].Name() == "5-5"
+	})
+}
+
+var _ session.Backend = (*control)(nil)

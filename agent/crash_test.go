@@ -1,0 +1,109 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"rcd/wire"
+)
+
+// agentMain runs an agent in a process of its own, to be killed.
+func agentMain() int {
+	config := Config{Controllers: []string{os.Args[2]}, Token: token, Host: "box", DataDir: os.Args[3], KillGrace: time.Second,
+		Devices: []Device{{Name: "gpu0"}, {Name: "gpu1"}}, KeepJobs: 1000, KeepBytes: 1 << 30}
+	if err := Run(context.Background(), config, Deps{Logger: slog.New(slog.NewTextHandler(os.Stderr, nil))}); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return 0
+}
+
+// TestAKilledAgentLosesNoExitCodeAndStartsNothingTwice kills agents with
+// SIGKILL at random moments while jobs begin and end on two devices.
+// RC_TEST_KILLS sets how many (default 8); the seed is printed.
+func TestAKilledAgentLosesNoExitCodeAndStartsNothingTwice(t *testing.T) {
+	kills := 8
+	if n, err := strconv.Atoi(os.Getenv("RC_TEST_KILLS")); err == nil {
+		kills = n
+	}
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d, %d kills", seed, kills)
+	r := rand.New(rand.NewPCG(seed, 1))
+
+	c := newControl(t)
+	dir := dataDir(t)
+	witness := t.TempDir()
+	done := make(chan struct{})
+	jobs := [2]uint64{}
+	go func() { // one job after the other on each device
+		defer close(done)
+		stop := time.Now().Add(time.Duration(kills) * 150 * time.Millisecond)
+		for n := uint64(1); time.Now().Before(stop); {
+			c.mu.Lock()
+			free := [2]bool{true, true}
+			for _, d := range c.desired {
+				free[d.Start.Devices[0][len("box:gpu")]-'0'] = false
+			}
+			c.mu.Unlock()
+			for gpu := range 2 {
+				if !free[gpu] {
+					continue
+				}
+				lock := filepath.Join(witness, fmt.Sprint("device", gpu))
+				script := fmt.Sprintf("echo x >> %s/job%d; mkdir %s || touch %s/twice; sleep 0.0%d; rmdir %s; exit %d",
+					witness, n, lock, witness, r.IntN(9), lock, n%100)
+				c.want(n, func(s *wire.StartJob) { s.Devices = []string{fmt.Sprint("box:gpu", gpu)} }, sh(script)...)
+				jobs[gpu]++
+				n++
+			}
+			time.Sleep(2 * time.Millisecond)
+		}
+	}()
+
+	start := func() *exec.Cmd {
+		cmd := exec.Command(executable(t), "agent", c.addr, dir)
+		cmd.Stderr = os.Stderr
+		if !testing.Verbose() {
+			cmd.Stderr = nil
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		return cmd
+	}
+	cmd := start()
+	for range kills {
+		time.Sleep(time.Duration(30+r.IntN(200)) * time.Millisecond)
+		_ = cmd.Process.Kill() // it is there: nothing else ends it
+		_ = cmd.Wait()
+		cmd = start()
+	}
+	<-done
+	total := jobs[0] + jobs[1]
+	for n := uint64(1); n <= total; n++ {
+		if o := c.outcome(t, n); o.ExitCode == nil || *o.ExitCode != int32(n%100) {
+			t.Errorf("job %d: %+v", n, o)
+		}
+		if runs := read(t, witness, fmt.Sprint("job", n)); runs != "x\n" {
+			t.Errorf("job %d ran %d times", n, strings.Count(runs, "x"))
+		}
+	}
+	_ = cmd.Process.Kill()
+	_ = cmd.Wait()
+	if _, err := os.Stat(filepath.Join(witness, "twice")); err == nil {
+		t.Error("two jobs were on one device")
+	}
+	t.Logf("%d jobs", total)
+	if total < uint64(kills) {
+		t.Errorf("only %d jobs: not the load that was meant", total)
+	}
+}

@@ -1,0 +1,16 @@
+// Package agent is the device-host edge: the process that declares a host's
+// devices, starts jobs on them, and tells the leader how they end.
+//
+// It must never start a lease twice or out of order (the fence is on disk
+// before the start), forget an outcome that nobody has acked, end a job because
+// it stops itself, or let anything of its own environment reach a job. It
+// decides nothing about leases: it obeys orders whose fence holds, and says
+// what it sees.
+//
+// Jobs run under package agent/shim and outlive this process. What has to
+// outlive it as well is on disk: the fence and the cluster's facts (state.go),
+// and one directory for each job.
+//
+// Start with agent.go, then handler.go (what the leader may order) and
+// start.go (how a job begins).
+package agent

@@ -1,0 +1,243 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"rcd/agent/shim"
+	"rcd/fsm/command"
+	"rcd/model"
+	"rcd/session"
+	"rcd/wire"
+)
+
+var _ session.Handler = (*agent)(nil)
+
+// Reasons that the agent gives itself.
+const (
+	reasonCancelled  = "cancelled"
+	reasonRecordLost = "record lost"
+)
+
+// orderBusy: the device still belongs to a later lease that waits for it.
+const orderBusy = "busy"
+
+// Order implements session.Handler. It takes the order and answers; what takes
+// time goes on behind.
+func (a *agent) Order(_ context.Context, o wire.Order) wire.OrderAck {
+	switch o.Kind {
+	case wire.OrderStart:
+		return a.orderStart(o)
+	case wire.OrderKill:
+		return a.orderKill(o)
+	case wire.OrderReport:
+		return a.orderReport(o)
+	}
+	return wire.OrderAck{Code: wire.OrderFailed, Message: fmt.Sprintf("order of kind %d needs a later agent", o.Kind)}
+}
+
+func (a *agent) orderStart(o wire.Order) wire.OrderAck {
+	k := key{o.Job, o.Lease}
+	if o.Start == nil || o.Start.Job != o.Job || o.Start.Lease != o.Lease || len(o.Start.Devices) == 0 {
+		return wire.OrderAck{Code: wire.OrderFailed, Message: "the order does not say what to start"}
+	}
+	if ack, known := a.present(k); known {
+		return ack
+	}
+	devices, missing := a.localDevices(o.Start.Devices)
+	j := a.newJob(k, devices)
+	if missing != "" {
+		return a.settled(j, wire.Outcome{End: uint8(command.EndStartFailed), ExitCode: startFailedCode(), Origin: uint8(model.OriginDevice),
+			Reason: fmt.Sprintf("start: device %s is not declared on this host; declare it in the agent's configuration", missing), OutputKnown: true})
+	}
+	if ack, refused := a.fenced(j); refused {
+		return ack
+	}
+	return a.accept(j, *o.Start)
+}
+
+// fenced answers for a lease that may not begin any more.
+func (a *agent) fenced(j *job) (wire.OrderAck, bool) {
+	switch a.state.look(j.devices, j.lease) {
+	case fenceStale:
+		return wire.OrderAck{Code: wire.OrderStaleLease, Message: "a later lease has begun on the device"}, true
+	case fenceBegun:
+		// It began here, and nothing is known of it: whatever it was, it must
+		// not run twice.
+		return a.settled(j, lostRecord("")), true
+	}
+	return wire.OrderAck{}, false
+}
+
+// lostRecord is the outcome of a lease that has begun and left nothing to tell
+// how it went. file names the record if there is an unreadable one; the device
+// then waits for a person.
+func lostRecord(file string) wire.Outcome {
+	o := wire.Outcome{End: uint8(command.EndSupervisorDied), Reason: reasonRecordLost, Origin: uint8(model.OriginAgent)}
+	if file != "" {
+		o.Reason = reasonRecordLost + ": " + file
+		o.Survivors = "the job's record cannot be read, so its processes are not known: " + file
+	}
+	return o
+}
+
+// settled answers with an outcome instead of a start.
+func (a *agent) settled(j *job, o wire.Outcome) wire.OrderAck {
+	a.mu.Lock()
+	a.jobs[j.key] = j
+	a.mu.Unlock()
+	a.settle(j, o)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	r := j.report()
+	return wire.OrderAck{Job: &r}
+}
+
+// present answers for a job that is known. One that was acked long ago is told
+// again: who orders it has not heard how it ended.
+func (a *agent) present(k key) (wire.OrderAck, bool) {
+	a.mu.Lock()
+	j := a.jobs[k]
+	a.mu.Unlock()
+	if j == nil {
+		j = a.recall(k)
+	}
+	if j == nil {
+		return wire.OrderAck{}, false
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	r := j.report()
+	return wire.OrderAck{Job: &r}, true
+}
+
+// recall takes an acked job's record up again, nil if there is none.
+func (a *agent) recall(k key) *job {
+	dir := a.dirOf(k)
+	mark := filepath.Join(dir, ackedFile)
+	if _, err := os.Stat(mark); err != nil {
+		return nil
+	}
+	j, err := a.load(k)
+	if err != nil || j == nil || j.outcome == nil {
+		a.log.Warn("record of an acked job cannot be told again", "job", k.job, "lease", k.lease, "error", err)
+		return nil
+	}
+	if err := os.Remove(mark); err != nil {
+		a.log.Warn("unmark job", "job", k.job, "error", err)
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.jobs[k] = j
+	a.notify()
+	return j
+}
+
+func (a *agent) orderKill(o wire.Order) wire.OrderAck {
+	k := key{o.Job, o.Lease}
+	reason := o.Reason
+	if reason == "" {
+		reason = reasonCancelled
+	}
+	a.mu.Lock()
+	if j := a.jobs[k]; j != nil {
+		defer a.mu.Unlock()
+		a.kill(j, reason)
+		r := j.report()
+		return wire.OrderAck{Job: &r}
+	}
+	a.mu.Unlock()
+	if ack, known := a.present(k); known {
+		return ack
+	}
+	if o.Start == nil {
+		return wire.OrderAck{Code: wire.OrderUnknownJob, Message: "the job is not on this host"}
+	}
+	// Never started: the fence sees to it that it never is.
+	devices, _ := a.localDevices(o.Start.Devices)
+	j := a.newJob(k, devices)
+	if ack, refused := a.fenced(j); refused {
+		return ack
+	}
+	if _, err := a.state.begin(devices, k.lease); err != nil {
+		return wire.OrderAck{Code: wire.OrderFailed, Message: err.Error()}
+	}
+	return a.settled(j, wire.Outcome{End: uint8(command.EndKilled), Reason: reason, Origin: originOfKill(reason), OutputKnown: true})
+}
+
+func (a *agent) orderReport(o wire.Order) wire.OrderAck {
+	if ack, known := a.present(key{o.Job, o.Lease}); known {
+		return ack // the link says its outcome again by itself
+	}
+	return wire.OrderAck{Code: wire.OrderUnknownJob, Message: "the job is not on this host"}
+}
+
+// localDevices returns the names of device IDs, sorted, and the first ID that
+// this host does not have.
+func (a *agent) localDevices(ids []string) (names []string, missing string) {
+	for _, id := range ids {
+		host, name := model.SplitDeviceID(id)
+		declared := host == a.config.Host && slices.ContainsFunc(a.config.Devices, func(d Device) bool { return d.Name == name })
+		if !declared && missing == "" {
+			missing = id
+		}
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names, missing
+}
+
+// Hello implements session.Handler.
+func (a *agent) Hello() wire.Hello {
+	jobs := a.Jobs()
+	hello := wire.Hello{
+		MachineID: a.machineID, BootID: a.bootID, Jobs: jobs, Proof: a.proof(),
+		RequireManualClear: a.config.RequireManualClear, Version: a.deps.Version,
+	}
+	detected := detectedLabels()
+	for _, d := range a.config.Devices {
+		hello.Devices = append(hello.Devices, wire.AgentDevice{
+			Name: d.Name, MaxRuntimeS: int64(d.MaxRuntime.Seconds()), Declared: labelList(d.Labels), Detected: detected,
+			KeepDetected: detected == nil, Begun: a.state.begun(d.Name),
+		})
+	}
+	return hello
+}
+
+// Controllers implements session.Handler.
+func (a *agent) Controllers(list []wire.Controller) {
+	if err := a.state.update(true, func(c *cluster) { c.Controllers = slices.Clone(list) }); err != nil {
+		a.log.Warn("list of controllers not kept", "error", err)
+	}
+}
+
+// Welcomed implements session.Handler.
+func (a *agent) Welcomed(w wire.Welcome) {
+	if a.state.facts().ClusterID == w.ClusterID {
+		return
+	}
+	if err := a.state.update(true, func(c *cluster) { c.ClusterID = w.ClusterID }); err != nil {
+		a.log.Warn("cluster ID not kept", "error", err)
+	}
+}
+
+// Seen implements session.Handler. An index alone is written with the next
+// term: it only spares a new leader's agent a wait.
+func (a *agent) Seen(generation, term, index uint64) error {
+	facts := a.state.facts()
+	durable := facts.Generation != generation || facts.Term != term
+	return a.state.update(durable, func(c *cluster) { c.Generation, c.Term, c.Index = generation, term, index })
+}
+
+// outcomeOf turns a shim's result into what the leader is told.
+func (a *agent) outcomeOf(j *job, h *shim.Handle) wire.Outcome {
+	result, err := h.Result()
+	if err != nil {
+		a.log.Error("result of a job cannot be read; its device waits for a person", "job", j.job, "lease", j.lease, "error", err)
+		return lostRecord(err.Error())
+	}
+	return outcomeOf(j, result)
+}

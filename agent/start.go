@@ -1,0 +1,183 @@
+package agent
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"rcd/agent/shim"
+	"rcd/fsm/command"
+	"rcd/model"
+	"rcd/wire"
+)
+
+// reasonSuperseded begins the reason of a kill that makes room for a later
+// lease.
+const reasonSuperseded = "superseded by lease "
+
+// accept takes a start whose fence was open a moment ago, and starts the job
+// behind.
+func (a *agent) accept(j *job, start wire.StartJob) wire.OrderAck {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.ctx.Err() != nil {
+		return wire.OrderAck{Code: wire.OrderFailed, Message: "the agent is stopping"}
+	}
+	for _, other := range a.occupants(j) {
+		if other.lease >= j.lease {
+			return wire.OrderAck{Code: orderBusy, Message: fmt.Sprintf("the device belongs to %s", model.LeaseID(other.lease))}
+		}
+	}
+	a.jobs[j.key] = j
+	a.notify()
+	a.wait.Go(func() { a.start(j, start) })
+	r := j.report()
+	return wire.OrderAck{Job: &r}
+}
+
+// occupants returns the live jobs on any of j's devices, j left out. The caller
+// holds mu.
+func (a *agent) occupants(j *job) []*job {
+	var out []*job
+	for _, other := range a.jobs {
+		if other == j || other.outcome != nil {
+			continue
+		}
+		if slices.ContainsFunc(other.devices, func(d string) bool { return slices.Contains(j.devices, d) }) {
+			out = append(out, other)
+		}
+	}
+	return out
+}
+
+// start brings a job from the order to its end, or until the agent stops.
+func (a *agent) start(j *job, start wire.StartJob) {
+	if !a.vacate(j) {
+		return
+	}
+	env, err := a.environment(j, start)
+	if err != nil {
+		a.settle(j, startFailed(err, model.OriginJob))
+		return
+	}
+	// The directory comes before the fence: should this process die in between,
+	// the next one sees a lease without a job in it, and knows that it has not
+	// begun.
+	if err = os.MkdirAll(j.dir, 0o700); err == nil {
+		err = syncDir(filepath.Dir(j.dir))
+	}
+	if err != nil {
+		a.settle(j, startFailed(err, model.OriginHost))
+		return
+	}
+	switch verdict, err := a.state.begin(j.devices, j.lease); {
+	case err != nil:
+		a.settle(j, startFailed(err, model.OriginHost))
+		return
+	case verdict != fenceOpen:
+		a.drop(j)
+		return
+	}
+	h, err := shim.Start(shim.Config{Dir: j.dir, Exec: a.deps.Exec, Log: a.log, Spec: a.spec(j, start, env)})
+	if err != nil {
+		a.settle(j, startFailed(err, model.OriginAgent))
+		return
+	}
+	a.mu.Lock()
+	j.handle = h
+	if j.killing != "" {
+		h.Kill(j.killing)
+	}
+	a.notify()
+	a.mu.Unlock()
+	a.follow(j, h)
+}
+
+// vacate waits until nothing of an earlier lease is on j's devices. A later
+// lease means that the earlier one is over, so what still runs is ended first.
+// It returns false when j is not to be started, and has its outcome then unless
+// the agent stops.
+func (a *agent) vacate(j *job) bool {
+	for {
+		a.mu.Lock()
+		if j.killing != "" {
+			reason := j.killing
+			a.mu.Unlock()
+			a.cancelled(j, reason)
+			return false
+		}
+		waiting := a.occupants(j)
+		for _, other := range waiting {
+			if other.lease < j.lease {
+				a.kill(other, reasonSuperseded+model.LeaseID(j.lease))
+			}
+		}
+		a.mu.Unlock()
+		if len(waiting) == 0 {
+			return true
+		}
+		other := waiting[0]
+		select {
+		case <-other.over:
+			a.mu.Lock()
+			left := other.outcome.Survivors
+			a.mu.Unlock()
+			if left != "" {
+				o := startFailed(fmt.Errorf("the device is not free: %s", left), model.OriginDevice)
+				o.Survivors = left
+				a.settle(j, o)
+				return false
+			}
+		case <-j.cancel:
+		case <-a.ctx.Done():
+			return false
+		}
+	}
+}
+
+// cancelled ends a job that was killed before it began. The fence makes that
+// final.
+func (a *agent) cancelled(j *job, reason string) {
+	if _, err := a.state.begin(j.devices, j.lease); err != nil {
+		a.log.Error("fence not raised for a job that was killed before it began", "job", j.job, "error", err)
+	}
+	a.settle(j, wire.Outcome{End: uint8(command.EndKilled), Reason: reason, Origin: originOfKill(reason), OutputKnown: true})
+}
+
+// drop forgets a job whose lease a later one has overtaken while it waited.
+func (a *agent) drop(j *job) {
+	a.mu.Lock()
+	delete(a.jobs, j.key)
+	a.notify()
+	a.mu.Unlock()
+	a.log.Warn("start overtaken by a later lease", "job", j.job, "lease", j.lease)
+	if err := shim.RemoveDir(j.dir); err != nil {
+		a.log.Warn("remove an overtaken job's directory", "dir", j.dir, "error", err)
+	}
+}
+
+func startFailed(err error, origin model.Origin) wire.Outcome {
+	return wire.Outcome{End: uint8(command.EndStartFailed), ExitCode: startFailedCode(), Origin: uint8(origin),
+		Reason: cut("start: " + err.Error()), OutputKnown: true}
+}
+
+// spec is the order for the shim.
+func (a *agent) spec(j *job, start wire.StartJob, env []string) shim.Spec {
+	spec := shim.Spec{
+		JobID: model.JobID(j.job), Lease: j.lease, Kind: shim.KindJob, Command: start.Command, Cwd: start.Cwd, Env: env,
+		MaxRuntime: time.Duration(start.MaxRuntimeS) * time.Second, IdleTimeout: time.Duration(start.IdleTimeoutS) * time.Second,
+		Grace: a.config.KillGrace, OutputBound: a.config.SpoolBound,
+	}
+	if start.Cwd == "" {
+		spec.Cwd = homeDir()
+	}
+	switch {
+	case model.JobKind(start.Kind) == model.KindHold:
+		spec.Kind, spec.Command, spec.IdleTimeout = shim.KindHold, nil, 0
+	case model.Stdio(start.Stdio) != model.StdioLogs:
+		spec.Stdio = shim.Stdio(model.Stdio(start.Stdio).String()) // refused by a shim that cannot
+	}
+	return spec
+}
