@@ -1,0 +1,274 @@
+package api
+
+import (
+	"bufio"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"rcd/fsm"
+	"rcd/fsm/command"
+	"rcd/raftnode"
+	"rcd/wire"
+)
+
+// Bad input gets a code and a sentence, on the leader and elsewhere, and
+// changes nothing.
+func TestBadInputChangesNothing(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *cluster) {
+		c.nodes["c1"].submit(submitTrue)
+		c.nodes["c1"].submit(submitTrue)
+		large := `{"submitter":"a","device_id":"box:gpu1","command":["` + strings.Repeat("x", wire.MaxBody) + `"]}`
+		field := func(name, value string) string {
+			return strings.Replace(submitTrue, "{", `{"`+name+`":`+value+`,`, 1)
+		}
+		kill := `{"submitter":"ann@box"}`
+		for _, bad := range []struct {
+			method, path, body string
+			status             int
+			code               string
+		}{
+			{"POST", "/v1/jobs", strings.Replace(submitTrue, "gpu1", "gpu7", 1), 400, "unknown_device"},
+			{"POST", "/v1/jobs", `{"submitter":"a","selector":"rack=zz","command":["true"]}`, 400, "no_matching_device"},
+			{"POST", "/v1/jobs", `{"submitter":"a","selector":"rack>","command":["true"]}`, 400, "bad_selector"},
+			{"POST", "/v1/jobs", `{"submitter":`, 400, "bad_request"},
+			{"POST", "/v1/jobs", `{"command":"true"}`, 400, "bad_request"},
+			{"POST", "/v1/jobs", `[]`, 400, "bad_request"},
+			{"POST", "/v1/jobs", ``, 400, "bad_request"},
+			{"POST", "/v1/jobs", large, 413, "body_too_large"},
+			{"POST", "/v1/jobs", field("priority", "11"), 400, "priority_out_of_range"},
+			{"POST", "/v1/jobs", field("priority", "-11"), 400, "priority_out_of_range"},
+			{"POST", "/v1/jobs", field("priority", "266"), 400, "priority_out_of_range"},
+			{"POST", "/v1/jobs", field("priority", `"high"`), 400, "bad_request"},
+			{"POST", "/v1/jobs", field("cwd", `"a\u0000b"`), 400, "bad_request"},
+			{"POST", "/v1/jobs", field("env", `{"A=B":"c"}`), 400, "bad_request"},
+			{"POST", "/v1/jobs", field("env", `{"":"c"}`), 400, "bad_request"},
+			{"POST", "/v1/jobs", field("env", `{"A":"`+strings.Repeat("v", 65<<10)+`"}`), 413, "env_too_large"},
+			{"POST", "/v1/jobs", field("idempotency_key", `"`+strings.Repeat("k", 300)+`"`), 400, "bad_request"},
+			{"POST", "/v1/jobs/j-99/kill", kill, 404, "not_found"},
+			{"POST", "/v1/jobs/j-2/kill", ``, 400, "bad_request"},
+			{"POST", "/v1/jobs/j-2/kill", `{}`, 403, "not_job_owner"},
+			{"POST", "/v1/jobs/j-/kill", kill, 400, "ambiguous_id"},
+			{"GET", "/v1/jobs/j-99", "", 404, "not_found"},
+			{"GET", "/v1/jobs/j", "", 400, "ambiguous_id"},
+			{"GET", "/v1/jobs/%2e%2e%2fx", "", 404, "not_found"},
+			{"GET", "/v1/jobs?limit=ten", "", 400, "bad_request"},
+			{"GET", "/v1/jobs?stale=perhaps", "", 400, "bad_request"},
+			{"GET", "/v1/jobs?consistency=none", "", 400, "bad_request"},
+			{"GET", "/v1/raft/log?n=0", "", 400, "bad_request"},
+			{"GET", "/v1/raft/log?since=-1", "", 400, "bad_request"},
+		} {
+			for _, asked := range []string{"c1", "c2"} {
+				before := c.machine.Digest()
+				resp, raw := c.nodes[asked].do(bad.method, bad.path, clientToken, bad.body)
+				wantError(t, resp, raw, bad.status, bad.code)
+				if c.machine.Digest() != before {
+					t.Fatalf("%s %s changed the lease table", bad.method, bad.path)
+				}
+			}
+		}
+		resp, raw := c.nodes["c1"].do("POST", "/v1/jobs", clientToken, submitTrue, "Idempotency-Key", strings.Repeat("k", 255))
+		wantError(t, resp, raw, 400, "bad_request")
+		_, raw = c.nodes["c1"].do("GET", "/v1/jobs/j", clientToken, "")
+		if !strings.Contains(raw, "j-1") || !strings.Contains(raw, "j-2") {
+			t.Fatalf("the candidates are not named: %s", raw)
+		}
+	})
+}
+
+// A node with more in hand than it takes says so, and takes the next later.
+func TestFullEdgeIsOverloaded(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *cluster) {
+		thawed := make(chan struct{})
+		frozen := func(context.Context) (error, bool) { <-thawed; return nil, false }
+		c.nodes["c1"].propose.Store(&frozen)
+		done := make(chan int, maxWrites)
+		for range maxWrites {
+			go func() {
+				resp, _ := c.nodes["c1"].do("POST", "/v1/jobs", clientToken, submitTrue)
+				done <- resp.StatusCode
+			}()
+		}
+		synctest.Wait()
+		resp, raw := c.nodes["c1"].do("POST", "/v1/jobs", clientToken, submitTrue)
+		wantError(t, resp, raw, 503, "overloaded")
+		close(thawed)
+		for range maxWrites {
+			if status := <-done; status != 201 {
+				t.Fatal(status)
+			}
+		}
+		c.nodes["c1"].submit(submitTrue)
+	})
+}
+
+func TestHaltedNodeSaysSoAtOnce(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *cluster) {
+		halted := func() error { return raftnode.ErrHalted }
+		c.nodes["c2"].read.Store(&halted)
+		began := time.Now()
+		resp, raw := c.nodes["c2"].do("GET", "/v1/jobs", clientToken, "")
+		wantError(t, resp, raw, 503, "no_leader")
+		if time.Since(began) != 0 || !strings.Contains(raw, "halted") {
+			t.Fatalf("after %v: %s", time.Since(began), raw)
+		}
+	})
+}
+
+// A client that does not send its body is not waited for long.
+func TestSlowBodyIsGivenUp(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *cluster) {
+		conn, err := c.nodes["c1"].api.dial(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		go io.WriteString(conn, "POST /v1/jobs HTTP/1.1\r\nHost: c1\r\nAuthorization: Bearer "+clientToken+"\r\nContent-Length: 100\r\n\r\n{")
+		began := time.Now()
+		got, _ := io.ReadAll(conn)
+		if !strings.Contains(string(got), " 400 ") || time.Since(began) != bodyDeadline {
+			t.Fatalf("after %v: %s", time.Since(began), got)
+		}
+	})
+}
+
+func TestUniquePrefixNamesAJob(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *cluster) {
+		c.nodes["c1"].submit(submitTrue)
+		_, raw := c.nodes["c2"].do("GET", "/v1/jobs/j", clientToken, "")
+		if decode[wire.JobView](t, raw).Job.ID != "j-1" {
+			t.Fatal(raw)
+		}
+		for range 11 {
+			c.nodes["c1"].submit(submitTrue)
+		}
+		// Exact goes before prefix.
+		_, raw = c.nodes["c2"].do("GET", "/v1/jobs/j-1", clientToken, "")
+		if decode[wire.JobView](t, raw).Job.ID != "j-1" {
+			t.Fatal(raw)
+		}
+	})
+}
+
+func TestPanicBecomesAnAnswer(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *cluster) {
+		broken := func() error { panic("a defect") }
+		c.nodes["c2"].read.Store(&broken)
+		resp, raw := c.nodes["c2"].do("GET", "/v1/jobs", clientToken, "")
+		wantError(t, resp, raw, 500, "store_error")
+		if strings.Contains(raw, "a defect") {
+			t.Fatalf("the panic's text is shown: %s", raw)
+		}
+	})
+}
+
+// After a part of the answer is out, a panic breaks the connection.
+func TestPanicAfterTheAnswerBeganIsNotHidden(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *cluster) {
+		s := newServer(Config{NodeID: "c9", Logger: slog.New(slog.DiscardHandler)}, c.nodes["c1"])
+		s.mux.HandleFunc("GET /", func(w http.ResponseWriter, _ *http.Request) {
+			io.WriteString(w, strings.Repeat("x", 100_000))
+			panic("a defect")
+		})
+		l := newPipeListener("c9")
+		ctx, cancel := context.WithCancel(t.Context())
+		served := make(chan error)
+		go func() { served <- Serve(ctx, l, s, slog.New(slog.DiscardHandler)) }()
+		n := &node{api: l, cluster: c}
+		resp, err := n.try(t.Context(), "GET", "/", "", "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.ReadAll(resp.Body); err == nil {
+			t.Fatal("the answer looks whole")
+		}
+		resp.Body.Close()
+		cancel()
+		if err := <-served; err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// A request that takes longer than its body was given to come is not broken
+// off, and the connection serves the next one.
+func TestSlowAnswerIsNotCutByTheBodysDeadline(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *cluster) {
+		conn, err := c.nodes["c1"].api.dial(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		in := bufio.NewReader(conn)
+		for range 2 {
+			go fmt.Fprintf(conn, "POST /v1/jobs HTTP/1.1\r\nHost: c1\r\nAuthorization: Bearer %s\r\nContent-Length: %d\r\n\r\n%s", clientToken, len(submitTrue), submitTrue)
+			resp, err := http.ReadResponse(in, nil)
+			if err != nil || resp.StatusCode != 201 {
+				t.Fatalf("%v %v", resp, err)
+			}
+			io.Copy(io.Discard, resp.Body)
+			time.Sleep(bodyDeadline + time.Second)
+		}
+	})
+}
+
+// A kill says whether the job's host is out of reach.
+func TestKillSaysWhetherTheHostIsDetached(t *testing.T) {
+	for _, detached := range []bool{false, true} {
+		inBubble(t, func(t *testing.T, c *cluster) {
+			c.running()
+			c.nodes["c1"].detached.Store(detached)
+			var seen atomic.Pointer[[]byte]
+			c.nodes["c1"].seen = &seen
+			if resp, raw := c.nodes["c2"].do("POST", "/v1/jobs/j-1/kill", clientToken, `{"submitter":"ann@box"}`); resp.StatusCode != 200 || raw != "" {
+				t.Fatalf("%d %s", resp.StatusCode, raw)
+			}
+			cmd, err := command.Decode(*seen.Load())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if kill := cmd.Body.(*command.JobKill); kill.Detached != detached || kill.Job != 1 || kill.Admin || cmd.Request.Scope != "client:"+scopeOf(clientToken) {
+				t.Fatalf("%+v %+v", kill, cmd.Request)
+			}
+		})
+	}
+}
+
+func scopeOf(token string) string {
+	sum := sha256.Sum256([]byte(token))
+	return hex.EncodeToString(sum[:])[:12]
+}
+
+// What a device's age is counted from is when any controller last heard its
+// host, and on a stale answer what the lease table last knew.
+func TestHeartbeatAgeIsTheLeaders(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *cluster) {
+		c.advance(time.Minute)
+		for path, want := range map[string]int64{"/v1/devices": 1, "/v1/devices?stale=true": 60} {
+			_, raw := c.nodes["c2"].do("GET", path, clientToken, "")
+			views := decode[[]wire.DeviceView](t, raw)
+			if len(views) != 2 || views[0].HeartbeatAgeSeconds != want || *views[0].OldestLabelAgeSeconds != 60 {
+				t.Fatalf("%s: %s", path, raw)
+			}
+		}
+	})
+}
+
+// A node that has no state never shows an empty fleet as the truth.
+func TestEmptyNodeShowsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, "c1")
+		c.machine = fsm.New(fsm.Options{})
+		resp, raw := c.nodes["c1"].do("GET", "/v1/devices?stale=true", clientToken, "")
+		wantError(t, resp, raw, 503, "no_leader")
+	})
+}

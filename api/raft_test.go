@@ -1,0 +1,170 @@
+package api
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"flag"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"rcd/fsm/command"
+	"rcd/model"
+	"rcd/raftnode"
+	"rcd/wire"
+)
+
+var update = flag.Bool("update", false, "write the golden files")
+
+// secret must be in no line: what a submitter's environment holds, and the
+// parts of IDs and commands that are cut.
+const secret = "s3cret"
+
+func sampleLog(t *testing.T) LogPage {
+	t.Helper()
+	code := int32(3)
+	request := command.Request{Scope: "client:0", ID: "h:0123456789ab-" + secret, Strict: true}
+	long := strings.Repeat("long ", 50)
+	entry := func(commands ...any) []byte {
+		var raw [][]byte
+		for _, body := range commands {
+			r := command.Request{}
+			if _, ok := body.(*command.JobEnqueue); ok {
+				r = request
+			}
+			cmd, err := command.Encode(r, body)
+			if err != nil {
+				t.Fatal(err)
+			}
+			raw = append(raw, cmd)
+		}
+		data, err := command.EncodeEntry(2, 1_772_366_400_123_000_000, raw)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return data
+	}
+	ref := command.JobRef{Job: 4, Lease: 5}
+	bodies := [][]any{
+		{&command.EpochBegin{Node: "c1", MedianMS: 1_772_366_400_000, WallMS: 1}},
+		{&command.EpochBegin{Node: "c2\nforged 9 line"}},
+		{&command.AgentRegister{Host: "box", Instance: "0123456789abcdef", Devices: make([]command.DeviceSpec, 2), Jobs: []command.JobRef{ref}, Proof: command.Proof{SurvivorsChecked: true}}},
+		{&command.AgentRegister{Host: "box", Instance: "i", Proof: command.Proof{SurvivorsFound: true, Detail: "pid 7 (sleep)"}, RequireManualClear: true}},
+		{
+			&command.JobEnqueue{Jobs: []command.JobSpec{{Pinned: "box:gpu0", Submitter: "ann@box", Command: []string{"sh", "-c", "echo\nhi"}, Env: map[string]string{"TOKEN": secret, secret: "x"}, Priority: 2, MaxRuntimeS: 60, NoWait: true}}},
+			&command.JobEnqueue{Jobs: []command.JobSpec{{Selector: "vram>=40G", Submitter: "bob", Command: []string{long, long, secret}}, {}}},
+			&command.JobEnqueue{Jobs: []command.JobSpec{{Kind: model.KindHold, Pinned: "box:gpu1", Submitter: "eve", MaxRuntimeS: 600}}},
+			&command.JobStart{JobRef: ref, Host: "box"},
+		},
+		{&command.JobFinish{JobRef: ref, Host: "box", ExitCode: &code, Reason: "cancelled", OutputKnown: true, OutputLength: 12, OutputGap: true, Survivors: "pid 9"}},
+		{&command.JobFinish{JobRef: ref, Host: "box", End: command.EndSupervisorDied}},
+		{&command.JobKill{Job: 4, By: "root", Admin: true, Detached: true}},
+		{&command.DeviceClear{Device: "box:gpu0"}},
+		{&command.Sweep{
+			Silent: []command.AgentSilence{{Host: "a", SilenceMS: 10}, {Host: "b", SilenceMS: 300_000}}, Unnamed: []command.LeaseUnnamed{{Lease: 5, UnnamedMS: 1}},
+			Heard: []command.AgentHeard{{Host: "c"}}, Unordered: []uint64{4}, EpochMS: 40_000,
+		}},
+		{&command.JobPrune{Limit: 500}},
+		{&command.ConfigSet{Settings: []command.Setting{{Name: "aging_ms", Value: 0}, {Name: "holdoff_ms", Value: 30_000}}}},
+		{},
+	}
+	page := LogPage{First: 1, Commit: 15}
+	at := time.Date(2026, 3, 1, 12, 0, 0, 5e6, time.FixedZone("", 3600))
+	page.Entries = append(page.Entries,
+		LogEntry{Index: 1, Term: 1, At: at, Kind: "configuration", Summary: "voters c1, c2, c3"},
+		LogEntry{Index: 2, Term: 2, At: at, Kind: "noop"})
+	for i, commands := range bodies {
+		page.Entries = append(page.Entries, LogEntry{Index: uint64(i + 3), Term: 2, Kind: kindCommand, Data: entry(commands...)})
+	}
+	page.Entries = append(page.Entries,
+		LogEntry{Index: 16, Term: 3, At: at, Kind: kindCommand, Data: entry(&command.DeviceClear{Device: "box:gpu0"})},
+		LogEntry{Index: 17, Term: 3, At: at, Kind: kindCommand, Data: []byte("not an entry")})
+	page.Last = 17
+	return page
+}
+
+// Each kind of command has one line that says what it asks; entries past the
+// commit index are marked, and no secret is shown.
+func TestRaftLogLines(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *cluster) {
+		c.nodes["c2"].log = sampleLog(t)
+		c.lead("")
+		resp, raw := c.nodes["c2"].do("GET", "/v1/raft/log?since=1&n=100", clientToken, "")
+		if resp.StatusCode != 200 {
+			t.Fatal(raw)
+		}
+		if strings.Contains(raw, secret) {
+			t.Errorf("a secret is shown in %s", raw)
+		}
+		var pretty bytes.Buffer
+		if err := json.Indent(&pretty, []byte(raw), "", "  "); err != nil {
+			t.Fatal(err)
+		}
+		const golden = "testdata/raftlog.golden.json"
+		if *update {
+			if err := os.WriteFile(golden, pretty.Bytes(), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want, err := os.ReadFile(golden)
+		if err != nil || !bytes.Equal(want, pretty.Bytes()) {
+			t.Errorf("%v: got\n%s", err, pretty.String())
+		}
+		for _, line := range decode[wire.RaftLog](t, raw).Entries {
+			if line.Committed != (line.Index <= 15) {
+				t.Errorf("%+v", line)
+			}
+			if strings.ContainsAny(line.Summary, "\n\r\t") {
+				t.Errorf("more than one line: %q", line.Summary)
+			}
+		}
+		resp, raw = c.nodes["c2"].do("GET", "/v1/raft/log", workerToken, "")
+		wantError(t, resp, raw, 403, "forbidden")
+	})
+}
+
+func TestCallsBetweenControllers(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *cluster) {
+		ctx, peers := t.Context(), c.nodes["c2"].peers
+		index, err := peers.ReadIndex(ctx, "c1", true)
+		if err != nil || index.Index != c.machine.Index() || index.Term != 1 || index.NowMS != 5 || index.HeardMS["box"] != 7 {
+			t.Errorf("%+v %v", index, err)
+		}
+		if index, err := peers.ReadIndex(ctx, "c1", false); err != nil || index.HeardMS != nil {
+			t.Errorf("%+v %v", index, err)
+		}
+		report := ContactReport{Node: "c2", WallMS: 9, Agents: []Contact{{Host: "box", Instance: "i", AgoMS: 1}}}
+		answer, err := peers.Contacts(ctx, "c1", report)
+		if err != nil || len(answer.Clocks) != 1 || answer.Clocks[0] != (PeerClock{Node: "c2", OffsetMS: 9, AgoMS: 1}) {
+			t.Errorf("%+v %v", answer, err)
+		}
+		if peer, err := peers.Peer(ctx, "c3"); err != nil || peer.ID != "c3" {
+			t.Errorf("%+v %v", peer, err)
+		}
+		if _, err := peers.ReadIndex(ctx, "c3", false); !errors.Is(err, raftnode.ErrNotLeader) {
+			t.Errorf("%v", err)
+		}
+		if _, err := peers.Contacts(ctx, "c3", report); !errors.Is(err, raftnode.ErrNotLeader) {
+			t.Errorf("%v", err)
+		}
+		c.nodes["c3"].forward.cut()
+		if _, err := peers.Peer(ctx, "c3"); !errors.Is(err, ErrNotSent) {
+			t.Errorf("%v", err)
+		}
+		_, raw := c.nodes["c2"].do("GET", "/v1/raft/peers", clientToken, "")
+		if got := decode[wire.RaftPeers](t, raw); len(got.Peers) != 2 || !got.Peers[0].Reachable {
+			t.Errorf("%+v", got)
+		}
+	})
+}
+
+func TestReadyNamesTheLeader(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *cluster) {
+		resp, raw := c.nodes["c2"].do("GET", "/readyz", "", "")
+		if resp.StatusCode != 200 || raw != `{"ready":true,"leader":"c1"}`+"\n" {
+			t.Fatalf("%d %s", resp.StatusCode, raw)
+		}
+	})
+}

@@ -1,0 +1,137 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"strings"
+
+	"rcd/fsm/command"
+	"rcd/model"
+	"rcd/wire"
+)
+
+// Priorities a job may have.
+const (
+	minPriority = -10
+	maxPriority = 10
+)
+
+// submit queues a job. A known request ID gets the row of the first one, as it
+// stands now.
+func (s *server) submit(ctx context.Context, c *call) (reply, error) {
+	var in wire.SubmitRequest
+	if err := decodeBody(c.body, &in); err != nil {
+		return reply{}, err
+	}
+	spec, err := jobSpec(in)
+	if err != nil {
+		return reply{}, err
+	}
+	request, err := submitRequest(c, in.IdempotencyKey)
+	if err != nil {
+		return reply{}, err
+	}
+	result, index, err := s.propose(ctx, request, &command.JobEnqueue{Jobs: []command.JobSpec{spec}})
+	if err != nil {
+		return reply{}, err
+	}
+	if len(result.Jobs) != 1 {
+		return reply{}, refuse(http.StatusNotFound, wire.CodeNotFound,
+			"the job of this request ID is no longer kept; submit again with a new one")
+	}
+	return reply{status: http.StatusCreated, body: wireJob(result.Jobs[0]), index: index, leader: s.NodeID}, nil
+}
+
+// submitRequest is the request ID of a submit. The body's field keeps the
+// ancestor's rule: the earlier job, whatever the body says now. When both are
+// given the field is the ID, because it is the promise that outlives one call
+// of a client; repeats under the header's repeat the field too.
+func submitRequest(c *call, clientKey string) (command.Request, error) {
+	if clientKey == "" {
+		return c.request(), nil
+	}
+	const longest = command.MaxRequestID - len("k:")
+	if len(clientKey) > longest {
+		return command.Request{}, badRequest("idempotency_key has %d bytes; use at most %d", len(clientKey), longest)
+	}
+	return command.Request{Scope: c.who.Scope, ID: "k:" + clientKey, Digest: c.digest()}, nil
+}
+
+// jobSpec turns a body into what the lease table takes. Only what the table
+// cannot see any more is judged here: words that have no value of its types,
+// and text that no process could be started with. The rules are the table's.
+func jobSpec(in wire.SubmitRequest) (command.JobSpec, error) {
+	kind, ok := model.ParseJobKind(in.Kind)
+	if !ok {
+		return command.JobSpec{}, badRequest("kind %q is unknown; use job or hold", in.Kind)
+	}
+	stdio, ok := model.ParseStdio(in.Stdio)
+	if !ok {
+		return command.JobSpec{}, badRequest("stdio %q is unknown; leave it out, or use tty or pipe", in.Stdio)
+	}
+	if in.Priority < minPriority || in.Priority > maxPriority {
+		return command.JobSpec{}, refuse(http.StatusBadRequest, string(command.PriorityOutOfRange),
+			"priority %d is out of range; use %d to %d", in.Priority, minPriority, maxPriority)
+	}
+	for _, text := range append([]string{in.Cwd}, in.Command...) {
+		if strings.ContainsRune(text, 0) {
+			return command.JobSpec{}, badRequest("command and cwd must not hold a NUL character: no process can be started with one")
+		}
+	}
+	for name, value := range in.Env {
+		if name == "" || strings.ContainsAny(name, "=\x00") || strings.ContainsRune(value, 0) {
+			return command.JobSpec{}, badRequest("the environment holds a name that is empty or has = in it, or a NUL character")
+		}
+	}
+	return command.JobSpec{
+		Kind:         kind,
+		Pinned:       in.DeviceID,
+		Selector:     in.Selector,
+		Command:      in.Command,
+		Cwd:          in.Cwd,
+		Env:          in.Env,
+		Submitter:    in.Submitter,
+		ClientKey:    in.IdempotencyKey,
+		Priority:     int8(in.Priority),
+		MaxRuntimeS:  in.MaxRuntimeSeconds,
+		IdleTimeoutS: in.IdleTimeoutSeconds,
+		Stdio:        stdio,
+		Note:         in.Reason,
+		NoWait:       in.NoWait,
+	}, nil
+}
+
+// kill asks for the end of a job. What becomes of it shows in the job.
+func (s *server) kill(ctx context.Context, c *call) (reply, error) {
+	var in wire.KillRequest
+	if err := decodeBody(c.body, &in); err != nil {
+		return reply{}, err
+	}
+	v, err := s.viewOnce(ctx, ReadOptions{})
+	if err != nil {
+		return reply{}, err
+	}
+	job, err := v.job(c.target)
+	if err != nil {
+		return reply{}, err
+	}
+	_, index, err := s.propose(ctx, c.request(), &command.JobKill{
+		Job:      job.Number,
+		By:       in.Submitter,
+		Admin:    c.who.Role == RoleAdmin,
+		Detached: job.State.Active() && !s.backend.Attached(job.Host),
+	})
+	if err != nil {
+		return reply{}, err
+	}
+	return reply{status: http.StatusOK, index: index, leader: s.NodeID}, nil
+}
+
+// clear takes an operator's word that a quarantined device is free.
+func (s *server) clear(ctx context.Context, c *call) (reply, error) {
+	_, index, err := s.propose(ctx, c.request(), &command.DeviceClear{Device: c.target})
+	if err != nil {
+		return reply{}, err
+	}
+	return reply{status: http.StatusOK, index: index, leader: s.NodeID}, nil
+}
