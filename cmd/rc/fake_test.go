@@ -1,0 +1,346 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"rcd/relay"
+	"rcd/wire"
+)
+
+// controller is a fake of the API. What becomes of a job stands in its command,
+// one step a word:
+//
+//	out:TEXT err:TEXT   prints; _ is a space, a line end follows
+//	gap:N               N bytes are missing here
+//	cut                 the first link that gets here breaks
+//	queue:N             seen queued N times before it is placed; queue:0 stays queued
+//	busy                no_wait is refused
+//	flood:N             prints N lines of 16 bytes
+//	hang                runs until it is killed
+//	exit:N              ends with this code
+//	end:STATE[:REASON]  ends so, without a code
+//	never:STATE:REASON  ends so before it is placed
+type controller struct {
+	*httptest.Server
+	mu   sync.Mutex
+	jobs []*fakeJob
+	// hanging counts the streams that got to a hang, looks those at queued jobs.
+	hanging, looks int
+}
+
+type fakeJob struct {
+	wire.Job
+	looks  int // left before it is placed; negative: for ever
+	killed chan struct{}
+	cut    bool
+}
+
+func newController() *controller {
+	c := &controller{}
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /v1/jobs", c.submit)
+	mux.HandleFunc("GET /v1/jobs", c.list)
+	mux.HandleFunc("GET /v1/jobs/{id}", c.view)
+	mux.HandleFunc("POST /v1/jobs/{id}/kill", c.kill)
+	mux.HandleFunc("GET /v1/jobs/{id}/stream", c.stream)
+	mux.HandleFunc("GET /v1/", c.fixture)
+	mux.HandleFunc("POST /v1/devices/{id}/clear", func(w http.ResponseWriter, r *http.Request) {
+		if r.PathValue("id") != "box:gpu2" {
+			refuse(w, 409, "device_not_cleared", "box:gpu0 is not in quarantine; look with: rc devices")
+		}
+	})
+	c.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set(wire.HeaderInstance, "00000000-0000-4000-8000-000000000000")
+		w.Header().Set(wire.HeaderNode, "c1")
+		if r.Header.Get("Authorization") != "Bearer secret" {
+			refuse(w, 401, wire.CodeUnauthorized, "no such token; set RC_TOKEN to one that the controllers know")
+			return
+		}
+		mux.ServeHTTP(w, r)
+	}))
+	return c
+}
+
+func refuse(w http.ResponseWriter, status int, code, message string) {
+	reply(w, status, wire.Error{Code: code, Message: message})
+}
+
+func reply(w http.ResponseWriter, status int, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(v)
+}
+
+func (c *controller) submit(w http.ResponseWriter, r *http.Request) {
+	var req wire.SubmitRequest
+	if err := json.NewDecoder(r.Body).Decode(&req); err != nil {
+		refuse(w, 400, wire.CodeBadRequest, err.Error())
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case r.Header.Get(wire.HeaderRequestID) == "":
+		refuse(w, 400, wire.CodeBadRequest, "a submit of rc carries a request ID")
+		return
+	case req.DeviceID == "no:such":
+		refuse(w, 400, "unknown_device", "there is no device no:such; look with: rc devices")
+		return
+	case req.NoWait && step(req.Command, "busy") != nil:
+		refuse(w, 409, wire.CodeNoDevice, "busy")
+		return
+	}
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	job := &fakeJob{killed: make(chan struct{}), Job: wire.Job{
+		ID: fmt.Sprintf("j-%d", len(c.jobs)+1), Kind: "job", Command: req.Command, Cwd: req.Cwd, Env: req.Env,
+		Submitter: req.Submitter, Priority: req.Priority, Selector: req.Selector, DeviceID: req.DeviceID,
+		MaxRuntimeSeconds: req.MaxRuntimeSeconds, SubmittedAt: now, QueuedAt: &now, State: "queued",
+	}}
+	if n := step(req.Command, "queue"); n != nil {
+		job.looks = number(n[0])
+		if job.looks == 0 {
+			job.looks = -1
+		}
+	} else {
+		job.place()
+	}
+	c.jobs = append(c.jobs, job)
+	reply(w, 201, job.Job)
+}
+
+// place gives the job its device, or ends it before it has one.
+func (j *fakeJob) place() {
+	start := j.SubmittedAt.Add(time.Second)
+	if end := step(j.Command, "never"); end != nil {
+		j.State, j.KillReason, j.FinishedAt = end[0], end[1], &start
+		return
+	}
+	if j.DeviceID == "" {
+		j.DeviceID = "box:gpu7"
+	}
+	j.State, j.StartedAt = "running", &start
+}
+
+// finish ends the job the way its command says.
+func (j *fakeJob) finish() {
+	end := j.StartedAt.Add(90 * time.Second)
+	j.FinishedAt = &end
+	switch code, other := step(j.Command, "exit"), step(j.Command, "end"); {
+	case other != nil:
+		j.State = other[0]
+		if len(other) > 1 {
+			j.KillReason = other[1]
+		}
+	case code != nil && code[0] != "0":
+		n := number(code[0])
+		j.State, j.ExitCode = "failed", &n
+	default:
+		zero := 0
+		j.State, j.ExitCode = "succeeded", &zero
+	}
+}
+
+// step returns the arguments of a step of a command, nil if it is not there.
+func step(command []string, name string) []string {
+	for _, word := range command {
+		if parts := strings.Split(word, ":"); parts[0] == name {
+			return append(parts[1:], "")[:max(len(parts)-1, 1)]
+		}
+	}
+	return nil
+}
+
+func number(s string) int {
+	n, _ := strconv.Atoi(s)
+	return n
+}
+
+func (c *controller) find(w http.ResponseWriter, r *http.Request) *fakeJob {
+	for _, job := range c.jobs {
+		if job.ID == r.PathValue("id") {
+			return job
+		}
+	}
+	refuse(w, 404, wire.CodeNotFound, "there is no job "+r.PathValue("id")+"; look with: rc jobs")
+	return nil
+}
+
+func (c *controller) view(w http.ResponseWriter, r *http.Request) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	job := c.find(w, r)
+	if job == nil {
+		return
+	}
+	view := wire.JobView{}
+	if job.State == "queued" {
+		c.looks++
+		if job.looks == 0 {
+			job.place()
+		} else {
+			view.QueuePosition = max(job.looks, 1)
+			job.looks--
+		}
+	}
+	view.Job = job.Job
+	reply(w, 200, view)
+}
+
+func (c *controller) count(n *int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	*n++
+}
+
+func (c *controller) list(w http.ResponseWriter, r *http.Request) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	list := wire.JobList{Jobs: []wire.Job{}}
+	q := r.URL.Query()
+	for i := len(c.jobs) - 1; i >= 0 && len(list.Jobs) < number(q.Get("limit")); i-- {
+		if job := c.jobs[i].Job; q.Get("state") == "" || q.Get("state") == job.State {
+			list.Jobs = append(list.Jobs, job)
+		}
+	}
+	reply(w, 200, list)
+}
+
+func (c *controller) kill(w http.ResponseWriter, r *http.Request) {
+	var req wire.KillRequest
+	_ = json.NewDecoder(r.Body).Decode(&req)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	job := c.find(w, r)
+	switch {
+	case job == nil:
+	case req.Submitter != job.Submitter:
+		refuse(w, 403, "not_job_owner", "the job belongs to "+job.Submitter+"; use --as if that is you")
+	case job.FinishedAt != nil:
+		refuse(w, 409, "not_cancellable", "the job has ended: "+job.State)
+	default:
+		end := job.SubmittedAt.Add(time.Minute)
+		job.State, job.FinishedAt, job.KillReason = "killed", &end, "killed by "+req.Submitter
+		close(job.killed)
+	}
+}
+
+func (c *controller) stream(w http.ResponseWriter, r *http.Request) {
+	c.mu.Lock()
+	job := c.find(w, r)
+	c.mu.Unlock()
+	if job == nil {
+		return
+	}
+	offset, err := strconv.ParseInt(r.URL.Query().Get("offset"), 10, 64)
+	if err != nil {
+		refuse(w, 400, wire.CodeBadRequest, "no offset")
+		return
+	}
+	conn, err := relay.Upgrade(w, r)
+	if err != nil {
+		refuse(w, 426, "upgrade_required", err.Error())
+		return
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	s := &script{controller: c, job: job, follow: r.URL.Query().Get("follow") != "false", abort: func() { conn.Close() }}
+	_ = relay.Send(ctx, conn, offset, s, relay.SendOptions{})
+}
+
+// script plays a job's command as its output.
+type script struct {
+	controller *controller
+	job        *fakeJob
+	follow     bool
+	abort      func()
+	at         int
+	offset     int64
+	flooded    int
+}
+
+const floodLine = "fifteen letters\n"
+
+// flood is what a shim reads from a job that prints as fast as it can.
+var flood = bytes.Repeat([]byte(floodLine), 2048)
+
+func (s *script) Next(ctx context.Context) (relay.Record, error) {
+	for s.at < len(s.job.Command) {
+		name, text, _ := strings.Cut(s.job.Command[s.at], ":")
+		s.at++
+		line := []byte(strings.ReplaceAll(text, "_", " ") + "\n")
+		from := s.offset
+		switch name {
+		case "out", "err":
+			stream := wire.StreamStdout
+			if name == "err" {
+				stream = wire.StreamStderr
+			}
+			s.offset += int64(len(line))
+			return relay.Data{Offset: from, Stream: stream, Bytes: line}, nil
+		case "gap":
+			s.offset += int64(number(text))
+			return relay.Gap{From: from, To: s.offset, Cause: "spool bound"}, nil
+		case "flood":
+			if s.flooded < number(text)*len(floodLine) {
+				n := min(number(text)*len(floodLine)-s.flooded, len(flood))
+				s.at--
+				s.flooded += n
+				s.offset += int64(n)
+				return relay.Data{Offset: from, Stream: wire.StreamStdout, Bytes: flood[:n]}, nil
+			}
+		case "cut":
+			if s.firstCut() {
+				time.Sleep(50 * time.Millisecond) // what came before is out
+				s.abort()
+			}
+		case "hang":
+			if !s.follow {
+				return s.end(), nil
+			}
+			s.controller.count(&s.controller.hanging)
+			select {
+			case <-s.job.killed:
+			case <-ctx.Done():
+				return nil, ctx.Err()
+			}
+		}
+	}
+	return s.end(), nil
+}
+
+func (s *script) firstCut() bool {
+	s.controller.mu.Lock()
+	defer s.controller.mu.Unlock()
+	first := !s.job.cut
+	s.job.cut = true
+	return first
+}
+
+func (s *script) end() relay.End {
+	s.controller.mu.Lock()
+	defer s.controller.mu.Unlock()
+	if s.job.FinishedAt == nil && s.follow {
+		s.job.finish()
+	}
+	return relay.End{Length: s.offset, StreamEnd: wire.StreamEnd{State: s.job.State, Complete: s.job.FinishedAt != nil}}
+}
+
+// fixture answers the routes that only show something.
+func (c *controller) fixture(w http.ResponseWriter, r *http.Request) {
+	body, ok := fixtures[r.URL.Path]
+	if !ok {
+		http.NotFound(w, r)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = w.Write([]byte(body))
+}

@@ -1,0 +1,28 @@
+package main
+
+type killCmd struct {
+	Job string `arg:"" help:"Job ID, or the beginning of one."`
+	As  string `placeholder:"NAME" help:"Submitter to act as; only the job's own may end it, and an admin."`
+}
+
+// Help is shown by rc kill --help.
+func (killCmd) Help() string {
+	return `A queued job is cancelled at once. The end of a running one takes as long as its host needs to stop every process of it.
+
+Example:
+
+    rc kill j-48213`
+}
+
+func (v *killCmd) Run(a *app) error {
+	c, err := a.client()
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	if err := c.Kill(a.ctx, v.Job, firstOf(v.As, a.conf.submitter)); err != nil {
+		return err
+	}
+	a.say("kill requested for %s", v.Job)
+	return nil
+}

@@ -1,0 +1,25 @@
+package main
+
+type logsCmd struct {
+	Job    string `arg:"" help:"Job ID, or the beginning of one."`
+	Follow bool   `short:"f" help:"Go on until the job has ended."`
+}
+
+// Help is shown by rc logs --help.
+func (logsCmd) Help() string {
+	return `Prints stdout and stderr of the job in one, as they came. Output that exists nowhere any more is marked by a line of its own: [rc: N bytes missing: cause].
+
+Examples:
+
+    rc logs j-48213
+    rc logs -f j-48213`
+}
+
+func (v *logsCmd) Run(a *app) error {
+	c, err := a.client()
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	return c.Logs(a.ctx, v.Job, a.stdout, v.Follow)
+}

@@ -1,0 +1,90 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/alecthomas/kong"
+
+	"rcd/client"
+)
+
+// cli is the whole command line; each verb is in the file of its name.
+type cli struct {
+	Run     runCmd     `cmd:"" help:"Run a command on a device: queue, follow its output, exit with its code."`
+	Ps      psCmd      `cmd:"" help:"List what runs and what is queued."`
+	Devices devicesCmd `cmd:"" help:"List the devices and who holds them."`
+	Jobs    jobsCmd    `cmd:"" help:"List jobs, ended ones too, newest first."`
+	Logs    logsCmd    `cmd:"" help:"Print the output of a job."`
+	Kill    killCmd    `cmd:"" help:"End a job, or take it out of the queue."`
+	Clear   clearCmd   `cmd:"" help:"Return a device from quarantine to the pool (admin)."`
+	Raft    raftCmd    `cmd:"" help:"Look at the controllers and at their replicated log."`
+	Whoami  whoamiCmd  `cmd:"" help:"Show what the token allows and whom jobs are submitted as."`
+	Version versionCmd `cmd:"" help:"Print the version."`
+}
+
+const description = `Lease whole devices and run work on the host that has them.
+
+RC_CONTROLLER lists the addresses of any controllers, separated by commas; any
+of them will do. RC_TOKEN is the token, RC_SUBMITTER whom jobs are submitted as.
+The file $RC_CONFIG, or rc/config.yaml in the user's configuration folder, may
+give the same as controller, token and submitter.`
+
+// app is what verbs work with.
+type app struct {
+	stdout, stderr io.Writer
+	env            func(string) string
+	conf           config
+	// ctx ends with errInterrupted at the first SIGINT or SIGTERM.
+	ctx context.Context
+}
+
+func main() { os.Exit(run()) }
+
+// run is main with its exit code returned, so that tests can be it.
+func run() int {
+	a := &app{stdout: os.Stdout, stderr: os.Stderr, env: os.Getenv}
+	var c cli
+	parser, err := kong.New(&c, kong.Name("rc"), kong.Description(description),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoExpandSubcommands: true, WrapUpperBound: helpWidth}),
+		kong.Writers(a.stdout, a.stderr), kong.Bind(a))
+	if err != nil {
+		panic(err) // a mistake in the structs, seen by any test
+	}
+	args := os.Args[1:]
+	if len(args) == 0 {
+		args = []string{"--help"}
+	}
+	parsed, err := parser.Parse(args)
+	if err != nil {
+		return a.fail(&usageError{text: err.Error(), verb: verbOf(err)})
+	}
+	a.conf = loadConfig(a.env, a.stderr)
+	ctx, stop := interruptible(context.Background())
+	defer stop()
+	a.ctx = ctx
+	return a.fail(parsed.Run())
+}
+
+// helpWidth keeps help readable on wide screens.
+const helpWidth = 100
+
+// client makes the client of all verbs.
+func (a *app) client() (*client.Client, error) {
+	c, err := client.New(client.Options{
+		Controllers: a.conf.controllers,
+		Token:       a.conf.token,
+		Notify:      func(n client.Notice) { a.say("%s", n) },
+	})
+	if err != nil {
+		return nil, &usageError{text: "RC_CONTROLLER: " + err.Error()}
+	}
+	return c, nil
+}
+
+// say prints one line of talk.
+func (a *app) say(format string, args ...any) {
+	fmt.Fprintf(a.stderr, "rc: "+format+"\n", args...)
+}

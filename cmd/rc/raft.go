@@ -1,0 +1,188 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"rcd/wire"
+)
+
+type raftCmd struct {
+	Status raftStatusCmd `cmd:"" help:"Show one controller's own view of the cluster."`
+	Peers  raftPeersCmd  `cmd:"" help:"List the controllers."`
+	Log    raftLogCmd    `cmd:"" help:"Show the end of the replicated log."`
+}
+
+// nodeFlag chooses whom to ask.
+type nodeFlag struct {
+	Node string `placeholder:"ID|URL" help:"Controller to ask; any by default."`
+}
+
+type raftStatusCmd struct {
+	nodeFlag
+	format
+}
+
+// Help is shown by rc raft status --help.
+func (raftStatusCmd) Help() string {
+	return `Works without a leader.
+
+Examples:
+
+    rc raft status
+    rc raft status --node c2 -o json`
+}
+
+func (v *raftStatusCmd) Run(a *app) error {
+	c, err := a.client()
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	s, err := c.RaftStatus(a.ctx, v.Node)
+	if err != nil {
+		return err
+	}
+	if v.json() {
+		return printJSON(a.stdout, s, true)
+	}
+	t := tabwriter.NewWriter(a.stdout, 0, 0, 2, ' ', 0)
+	line := func(name, value string) {
+		if value != "" {
+			fmt.Fprintf(t, "%s\t%s\n", name, clean(value))
+		}
+	}
+	number := func(n uint64) string { return strconv.FormatUint(n, 10) }
+	line("node", s.Node)
+	line("state", s.State)
+	line("waiting for", s.Waiting)
+	line("halted", s.Halted)
+	line("leader", withNote(firstOf(s.Leader, "none"), s.LeaderAddr))
+	line("term", number(s.Term))
+	line("epoch", number(s.Epoch))
+	line("cluster", fmt.Sprintf("%s, generation %d", firstOf(s.ClusterID, "none yet"), s.Generation))
+	line("log", fmt.Sprintf("last %d, committed %d, applied %d, snapshot at %d", s.LastLog, s.Commit, s.Applied, s.LastSnapshot))
+	line("table", fmt.Sprintf("at %d, digest %s", s.FSMIndex, s.Digest))
+	if s.HoldoffMS > 0 {
+		line("holdoff", duration(time.Duration(s.HoldoffMS)*time.Millisecond)+" left")
+	}
+	line("now", s.Now.UTC().Format(time.RFC3339))
+	line("uptime", duration(time.Duration(s.UptimeMS)*time.Millisecond))
+	line("agents", fmt.Sprintf("%d, %d attached here", s.Agents, s.Attached))
+	line("rows", counts(s.Counts))
+	return t.Flush()
+}
+
+func counts(rows map[string]int) string {
+	var parts []string
+	for name, n := range rows {
+		parts = append(parts, fmt.Sprintf("%s %d", name, n))
+	}
+	slices.Sort(parts)
+	return strings.Join(parts, ", ")
+}
+
+type raftPeersCmd struct {
+	nodeFlag
+	format
+}
+
+// Help is shown by rc raft peers --help.
+func (raftPeersCmd) Help() string {
+	return `LAST is the last index in the log, APPLIED the last one applied, as each controller says itself. Works without a leader. With -o json an array is printed.
+
+Examples:
+
+    rc raft peers
+    rc raft peers -o json`
+}
+
+func (v *raftPeersCmd) Run(a *app) error {
+	c, err := a.client()
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	peers, err := c.RaftPeers(a.ctx, v.Node)
+	if err != nil {
+		return err
+	}
+	if v.json() {
+		if peers == nil {
+			peers = []wire.RaftPeer{}
+		}
+		return printJSON(a.stdout, peers, true)
+	}
+	var rows [][]string
+	for _, p := range peers {
+		state, last, applied := "unreachable", "", ""
+		if p.Reachable || p.Self {
+			state, last, applied = "up", strconv.FormatUint(p.LastLog, 10), strconv.FormatUint(p.Applied, 10)
+		}
+		if p.Self {
+			state = "answering"
+		}
+		rows = append(rows, []string{p.ID, yesNo(p.Leader), yesNo(p.Voter), p.Address, p.HTTP, last, applied, state})
+	}
+	return table(a.stdout, "ID|LEADER|VOTER|ADDRESS|HTTP|LAST|APPLIED|STATE", rows)
+}
+
+func yesNo(b bool) string {
+	if b {
+		return "yes"
+	}
+	return "no"
+}
+
+type raftLogCmd struct {
+	Since uint64 `placeholder:"INDEX" help:"Begin at this index; by default the newest entries are shown."`
+	N     int    `name:"limit" short:"n" default:"50" help:"How many entries."`
+	nodeFlag
+	format
+}
+
+// Help is shown by rc raft log --help.
+func (raftLogCmd) Help() string {
+	return `One line for each command, oldest first; commands that went into one entry share its index. An entry past the commit index is marked "uncommitted": it may still be replaced. Environments and secrets are not shown. Works without a leader. With -o json an array is printed.
+
+Examples:
+
+    rc raft log -n 20
+    rc raft log --since 4000 --node c3 -o json`
+}
+
+func (v *raftLogCmd) Run(a *app) error {
+	if v.N < 1 {
+		return &usageError{text: "-n must be at least 1", verb: "raft log"}
+	}
+	c, err := a.client()
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	log, err := c.RaftLog(a.ctx, v.Node, v.Since, v.N)
+	if err != nil {
+		return err
+	}
+	if v.json() {
+		if log.Entries == nil {
+			log.Entries = []wire.RaftEntry{}
+		}
+		return printJSON(a.stdout, log.Entries, true)
+	}
+	var rows [][]string
+	for _, e := range log.Entries {
+		summary := e.Summary
+		if !e.Committed {
+			summary = strings.TrimSpace("uncommitted " + summary)
+		}
+		rows = append(rows, []string{
+			strconv.FormatUint(e.Index, 10), strconv.FormatUint(e.Term, 10), e.Time, e.Kind, summary,
+		})
+	}
+	return table(a.stdout, "INDEX|TERM|TIME|KIND|SUMMARY", rows)
+}

@@ -1,0 +1,89 @@
+package main
+
+import (
+	"errors"
+	"flag"
+	"os/exec"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+var update = flag.Bool("update", false, "write what rc prints into the scripts, where they compare it")
+
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){"rc": main})
+}
+
+// TestScripts runs rc against a fake controller. Each script in testdata reads
+// as documentation of a verb. Beside the usual commands there is
+//
+//	exits CODE rc ARGS…   the command ends with this code
+//	await looks|hanging N the controller has seen N of them
+func TestScripts(t *testing.T) {
+	testscript.Run(t, testscript.Params{
+		Dir:           "testdata",
+		UpdateScripts: *update,
+		Setup: func(e *testscript.Env) error {
+			c := newController()
+			e.Defer(func() {
+				c.CloseClientConnections()
+				c.Close()
+			})
+			e.Values[controllerKey{}] = c
+			e.Setenv("RC_CONTROLLER", c.URL)
+			e.Setenv("RC_TOKEN", "secret")
+			e.Setenv("RC_SUBMITTER", "ann@box")
+			e.Setenv("RC_CONFIG", e.WorkDir+"/absent.yaml")
+			e.Setenv("COLUMNS", "100")
+			return nil
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"await": await,
+			"exits": func(ts *testscript.TestScript, neg bool, args []string) {
+				if neg || len(args) < 2 {
+					ts.Fatalf("usage: exits CODE COMMAND ARGS…")
+				}
+				err := ts.Exec(args[1], args[2:]...)
+				code := 0
+				var exit *exec.ExitError
+				if errors.As(err, &exit) {
+					code = exit.ExitCode()
+				} else if err != nil {
+					ts.Fatalf("%v", err)
+				}
+				if want, _ := strconv.Atoi(args[0]); code != want {
+					ts.Fatalf("exit code %d, want %d", code, want)
+				}
+			},
+		},
+	})
+}
+
+type controllerKey struct{}
+
+// await waits until the fake controller has seen something, so that a signal
+// comes when rc is where the script wants it.
+func await(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: await looks|hanging N")
+	}
+	c := ts.Value(controllerKey{}).(*controller)
+	want, _ := strconv.Atoi(args[1])
+	for deadline := time.Now().Add(awaitWithin); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+		c.mu.Lock()
+		seen := c.hanging
+		if args[0] == "looks" {
+			seen = c.looks
+		}
+		c.mu.Unlock()
+		if seen >= want {
+			return
+		}
+	}
+	ts.Fatalf("not seen within %v", awaitWithin)
+}
+
+const awaitWithin = 20 * time.Second

@@ -1,0 +1,278 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"syscall"
+	"time"
+
+	"rcd/client"
+	"rcd/wire"
+)
+
+const (
+	// lastLook bounds what rc still asks for after Ctrl-C.
+	lastLook = 5 * time.Second
+	// endWait bounds the wait for the job's end once its output has ended,
+	// which comes with the end or after it.
+	endWait = 5 * time.Minute
+	// cancelWait is how long a cancelled job may take to show its end.
+	cancelWait = 10 * time.Second
+)
+
+type runCmd struct {
+	Device      string        `short:"d" placeholder:"DEV" help:"Device ID, host:name."`
+	Select      string        `placeholder:"SEL" help:"Choose a device by its labels, e.g. vram>=40G,rack=r3."`
+	Explain     bool          `help:"With --select: say what would match, and submit nothing."`
+	Cwd         string        `placeholder:"DIR" help:"Working directory on the device host."`
+	Env         []string      `placeholder:"K=V" sep:"none" help:"Set a variable for the job; may be repeated."`
+	As          string        `placeholder:"NAME" help:"Submitter, instead of RC_SUBMITTER."`
+	Priority    priority      `default:"0" help:"-10 to 10; higher runs sooner."`
+	MaxRuntime  time.Duration `placeholder:"D" help:"End the job after this time, e.g. 90m."`
+	IdleTimeout time.Duration `placeholder:"D" help:"End the job after this time without output."`
+	Timeout     time.Duration `placeholder:"D" help:"Cancel the job if it is still queued after this time."`
+	NoWait      bool          `help:"Fail at once if no device is free."`
+	Merge       bool          `help:"Print the job's stderr on stdout, too, in the order it came."`
+	RequestID   string        `placeholder:"ID" help:"Name this submit: another run under the same name joins the same job."`
+	Command     []string      `arg:"" optional:"" passthrough:"" help:"Command and arguments, after --."`
+}
+
+// Help is shown by rc run --help.
+func (runCmd) Help() string {
+	return `Waits in the queue if it must, prints what the job prints (stdout and stderr each to its own) and exits with the job's exit code, or with 1 if the job ended without one. A controller that dies in between costs nothing but a line on stderr. Ctrl-C cancels a queued job; a running one goes on, and rc says how to look at it again.
+
+Examples:
+
+    rc run -d box:gpu0 -- python train.py
+    rc run --select 'vram>=40G' --max-runtime 2h --env SEED=1 -- ./bench --all
+    rc run --select rack=r3 --explain`
+}
+
+// check refuses what cannot be meant before anybody is asked, and returns the
+// job's environment.
+func (v *runCmd) check() (map[string]string, error) {
+	refuse := func(format string, args ...any) (map[string]string, error) {
+		return nil, &usageError{text: fmt.Sprintf(format, args...), verb: "run"}
+	}
+	switch {
+	case v.Device != "" && v.Select != "":
+		return refuse("give --device or --select, not both")
+	case v.Device == "" && v.Select == "":
+		return refuse("say where: --device host:name, or --select SELECTOR")
+	case v.Explain && v.Select == "":
+		return refuse("--explain needs --select")
+	case len(v.Command) == 0 && !v.Explain:
+		return refuse("no command; put it after --")
+	case v.Timeout < 0:
+		return refuse("--timeout cannot be negative")
+	}
+	for flag, d := range map[string]time.Duration{"--max-runtime": v.MaxRuntime, "--idle-timeout": v.IdleTimeout} {
+		if d != 0 && d < time.Second {
+			return refuse("%s must be at least 1s", flag)
+		}
+	}
+	env := map[string]string{}
+	for _, pair := range v.Env {
+		key, value, ok := strings.Cut(pair, "=")
+		if !ok || key == "" {
+			return refuse("--env %q is not like KEY=VALUE", pair)
+		}
+		env[key] = value
+	}
+	return env, nil
+}
+
+func (v *runCmd) Run(a *app) error {
+	if len(v.Command) > 0 && v.Command[0] == "--" {
+		v.Command = v.Command[1:]
+	}
+	env, err := v.check()
+	if err != nil {
+		return err
+	}
+	c, err := a.client()
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	if v.Explain {
+		return v.explain(a, c)
+	}
+	r := &runner{app: a, client: c, verb: v, submitter: firstOf(v.As, a.conf.submitter), begun: time.Now()}
+	if v.RequestID == "" {
+		v.RequestID = client.NewRequestID()
+	}
+	return r.run(client.SubmitOptions{
+		DeviceID: v.Device, Selector: v.Select, Command: v.Command, Cwd: v.Cwd, Env: env,
+		Submitter: r.submitter, Priority: int(v.Priority), MaxRuntime: v.MaxRuntime, IdleTimeout: v.IdleTimeout,
+		NoWait: v.NoWait, RequestID: v.RequestID,
+	})
+}
+
+// target is what the job was submitted to, in words.
+func (v *runCmd) target() string { return firstOf(v.Device, v.Select) }
+
+// runner takes one job from its submit to its exit code.
+type runner struct {
+	app       *app
+	client    *client.Client
+	verb      *runCmd
+	submitter string
+	begun     time.Time
+	job       *wire.Job // as last seen, nil before the submit was answered
+}
+
+func (r *runner) run(o client.SubmitOptions) error {
+	job, err := r.client.Submit(r.app.ctx, o)
+	switch {
+	case err != nil && r.app.interrupted():
+		return r.takeBack(o, err)
+	case errors.Is(err, client.ErrNoDevice):
+		return fmt.Errorf("%s is busy and could not be queued; try again later, or leave out --no-wait to queue", r.verb.target())
+	case err != nil:
+		return err
+	}
+	r.job = job
+	if err := r.waitInQueue(); err != nil {
+		return err
+	}
+	if r.job.StartedAt == nil && client.Terminal(r.job) {
+		return r.exit() // it never ran, so there is nothing to print
+	}
+	r.app.say("job %s on %s", r.job.ID, r.job.DeviceID)
+	if err := r.follow(); err != nil {
+		return err
+	}
+	job, err = r.client.WaitTerminal(r.app.ctx, r.job.ID, endWait)
+	switch {
+	case err != nil && r.app.interrupted():
+		return r.interrupted()
+	case err != nil:
+		r.app.say("%s", sentence(err))
+		return r.leave("its end is not known yet")
+	}
+	r.job = job
+	return r.exit()
+}
+
+// waitInQueue returns once the job has left the queue; r.job is then what it
+// has become.
+func (r *runner) waitInQueue() error {
+	if r.job.State != "queued" {
+		return nil
+	}
+	ctx := r.app.ctx
+	if r.verb.Timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadline(ctx, r.begun.Add(r.verb.Timeout))
+		defer cancel()
+	}
+	job, err := r.client.WaitScheduled(ctx, r.job.ID, func(position int) {
+		r.app.say("queued at position %d for %s", position, r.verb.target())
+	})
+	switch {
+	case err == nil:
+		r.job = job
+		return nil
+	case r.app.interrupted():
+		return r.interrupted()
+	case ctx.Err() != nil:
+		return r.timedOut()
+	}
+	r.app.say("%s", sentence(err))
+	return r.leave("it may still be queued, or run by now")
+}
+
+// follow prints the job's output to its end. That the way to it was lost for
+// good is said, and does not decide how rc exits.
+func (r *runner) follow() error {
+	stderr := io.Writer(r.app.stderr)
+	if r.verb.Merge {
+		stderr = r.app.stdout
+	}
+	_, end, err := r.client.Stream(r.app.ctx, r.job.ID, client.StreamOptions{
+		Stdout: r.app.stdout, Stderr: stderr,
+		Gap: func(g client.Gap) error {
+			r.app.say("%d bytes of output are missing (offset %d to %d): %s", g.To-g.From, g.From, g.To, g.Cause)
+			return nil
+		},
+	})
+	switch {
+	case err == nil:
+		if !end.Complete {
+			r.app.say("the output of job %s is incomplete: %s", r.job.ID, end.Reason)
+		}
+	case r.app.interrupted():
+		return r.interrupted()
+	case brokenPipe(err):
+		return r.leave("nobody reads its output here any more")
+	default:
+		r.app.say("log stream ended: %s", sentence(err))
+	}
+	return nil
+}
+
+// exit ends rc as the job ended.
+func (r *runner) exit() error {
+	job := r.job
+	switch {
+	case job.KillReason != "":
+		r.app.say("job %s: %s: %s", job.ID, job.State, clean(job.KillReason))
+	case job.ExitCode == nil:
+		r.app.say("job %s: %s", job.ID, job.State)
+	}
+	if code := exitCode(job); code != exitOK {
+		return exitError(code)
+	}
+	return nil
+}
+
+// exitCode returns the code of rc for a job that has ended: 0 only for one
+// that succeeded.
+func exitCode(job *wire.Job) int {
+	switch {
+	case job.State == "succeeded":
+		return exitOK
+	case job.ExitCode == nil:
+		return exitFailed
+	}
+	// The system keeps eight bits of a code, and 0 would be a lie.
+	if code := *job.ExitCode & 0xff; code != 0 {
+		return code
+	}
+	return exitFailed
+}
+
+// leave ends rc while the job goes on.
+func (r *runner) leave(why string) error {
+	r.app.say("job %s goes on without rc: %s. Look: rc logs -f %s   End it: rc kill %s", r.job.ID, why, r.job.ID, r.job.ID)
+	return exitError(exitFailed)
+}
+
+// brokenPipe reports whether whoever read rc's output is gone.
+func brokenPipe(err error) bool { return errors.Is(err, syscall.EPIPE) }
+
+// explain prints what --select would find.
+func (v *runCmd) explain(a *app, c *client.Client) error {
+	e, err := c.Explain(a.ctx, v.Select)
+	if err != nil {
+		return err
+	}
+	free := map[string]bool{}
+	for _, id := range e.Free {
+		free[id] = true
+	}
+	fmt.Fprintf(a.stdout, "selector: %s\nmatching (%d):\n", e.Selector, len(e.Matching))
+	for _, id := range e.Matching {
+		state := "busy"
+		if free[id] {
+			state = "free"
+		}
+		fmt.Fprintf(a.stdout, "  %s  %s\n", id, state)
+	}
+	_, err = fmt.Fprintf(a.stdout, "free: %d/%d\nqueue depth: %d\n", len(e.Free), len(e.Matching), e.QueueDepth)
+	return err
+}

@@ -1,0 +1,112 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"strconv"
+
+	"github.com/alecthomas/kong"
+
+	"rcd/client"
+)
+
+// interrupted ends rc after Ctrl-C: a queued job is cancelled, because nobody
+// waits for it any more; a running one goes on, because work is lost otherwise.
+func (r *runner) interrupted() error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.app.ctx), lastLook)
+	defer cancel()
+	id := r.job.ID
+	gone, err := r.cancelIfQueued(ctx)
+	switch {
+	case err != nil:
+		r.app.say("interrupted; job %s could not be asked about (%s)", id, sentence(err))
+		r.app.say("it may be queued or running. Look: rc logs -f %s   End it: rc kill %s", id, id)
+	case gone:
+		r.app.say("interrupted; job %s was queued and is cancelled", id)
+	case client.Terminal(r.job):
+		r.app.say("interrupted; job %s had ended: %s. Its output: rc logs %s", id, r.job.State, id)
+	default:
+		r.app.say("detached; job %s goes on, on %s. Look: rc logs -f %s   End it: rc kill %s", id, r.job.DeviceID, id, id)
+	}
+	return exitError(exitInterrupted)
+}
+
+// timedOut ends rc after --timeout in the queue.
+func (r *runner) timedOut() error {
+	ctx, cancel := context.WithTimeout(r.app.ctx, cancelWait)
+	defer cancel()
+	gone, err := r.cancelIfQueued(ctx)
+	switch {
+	case err != nil && r.app.interrupted():
+		return r.interrupted()
+	case err != nil:
+		r.app.say("job %s was still queued after %s, and could not be cancelled: %s", r.job.ID, r.verb.Timeout, sentence(err))
+		return r.leave("it may be queued or running")
+	case gone:
+		r.app.say("job %s was still queued after %s and is cancelled", r.job.ID, r.verb.Timeout)
+		return exitError(exitFailed)
+	}
+	return nil // it got its device at the last moment
+}
+
+// cancelIfQueued looks at the job and cancels it if it is still queued. It
+// reports whether the job ended by that without ever having run; r.job is the
+// job as it is then. Between look and cancel the job may be placed; it is then
+// ended on its host like any other that is killed.
+func (r *runner) cancelIfQueued(ctx context.Context) (gone bool, err error) {
+	job, err := r.client.Job(ctx, r.job.ID)
+	if err != nil {
+		return false, err
+	}
+	r.job = job
+	if job.State != "queued" {
+		return false, nil
+	}
+	if err := r.client.Kill(ctx, job.ID, r.submitter); err != nil && !errors.Is(err, client.ErrNotCancellable) {
+		return false, err
+	}
+	if job, err = r.client.WaitTerminal(ctx, job.ID, cancelWait); err != nil {
+		return false, err
+	}
+	r.job = job
+	return job.StartedAt == nil, nil
+}
+
+// takeBack ends rc after Ctrl-C in the middle of a submit. If the job may exist
+// nobody knows its ID, so it is submitted once more under the same request ID,
+// which tells, and then ended.
+func (r *runner) takeBack(o client.SubmitOptions, err error) error {
+	var outage *client.OutageError
+	if errors.As(err, &outage) && !outage.Unknown {
+		r.app.say("interrupted; nothing was submitted")
+		return exitError(exitInterrupted)
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.app.ctx), lastLook)
+	defer cancel()
+	if r.job, err = r.client.Submit(ctx, o); err == nil {
+		err = r.client.Kill(ctx, r.job.ID, r.submitter)
+	}
+	switch {
+	case r.job != nil && (err == nil || errors.Is(err, client.ErrNotCancellable)):
+		r.app.say("interrupted; job %s is cancelled", r.job.ID)
+	case r.job != nil:
+		r.app.say("interrupted; job %s may be queued or running. Look: rc logs -f %s   End it: rc kill %s", r.job.ID, r.job.ID, r.job.ID)
+	default:
+		r.app.say("interrupted; the job may have been submitted. Look: rc jobs --submitter %s", r.submitter)
+	}
+	return exitError(exitInterrupted)
+}
+
+// priority is an int flag whose value may begin with a minus.
+type priority int
+
+// Decode takes the next word whatever it looks like.
+func (p *priority) Decode(ctx *kong.DecodeContext) error {
+	word, _ := ctx.Scan.Pop().Value.(string)
+	n, err := strconv.Atoi(word)
+	if err != nil {
+		return errors.New("must be a number from -10 to 10")
+	}
+	*p = priority(n)
+	return nil
+}

@@ -1,0 +1,29 @@
+package main
+
+import "fmt"
+
+type whoamiCmd struct{ format }
+
+// Help is shown by rc whoami --help.
+func (whoamiCmd) Help() string {
+	return `Example:
+
+    rc whoami`
+}
+
+func (v *whoamiCmd) Run(a *app) error {
+	c, err := a.client()
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	role, err := c.Whoami(a.ctx)
+	if err != nil {
+		return err
+	}
+	if v.json() {
+		return printJSON(a.stdout, map[string]string{"role": role, "submitter": a.conf.submitter}, true)
+	}
+	fmt.Fprintf(a.stdout, "role       %s\nsubmitter  %s\n", role, a.conf.submitter)
+	return nil
+}
