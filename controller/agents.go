@@ -1,0 +1,138 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+
+	"rcd/fsm"
+	"rcd/fsm/command"
+	"rcd/model"
+	"rcd/raftnode"
+	"rcd/session"
+	"rcd/wire"
+)
+
+// agents is the controller as the sessions' hub sees it.
+type agents struct{ c *Controller }
+
+var _ session.Backend = agents{}
+
+// Role implements session.Backend.
+func (a agents) Role() (session.Role, <-chan struct{}) { return a.c.role.Get() }
+
+// Index implements session.Backend.
+func (a agents) Index() uint64 { return a.c.machine.Index() }
+
+// Controllers implements session.Backend.
+func (a agents) Controllers() []wire.Controller { return a.c.controllers() }
+
+// Admit implements session.Backend. It holds off sweeps: a hello waits for a
+// verdict in flight on its host, and none is passed on it meanwhile.
+func (a agents) Admit(ctx context.Context, hello wire.Hello) (session.Admission, error) {
+	var none session.Admission
+	a.c.verdicts.RLock()
+	defer a.c.verdicts.RUnlock()
+	known := a.c.machine.View().Agent(hello.Host)
+	if known == nil || known.Instance != hello.Instance {
+		result, _, err := a.c.propose(ctx, registration(hello))
+		if err != nil {
+			return none, fmt.Errorf("register %s: %w", hello.Host, err)
+		}
+		if result.Code != command.OK {
+			return none, &session.Refusal{Code: string(result.Code), Message: result.Message}
+		}
+	}
+	if _, err := a.c.node.Read(ctx, raftnode.Linearizable); err != nil {
+		return none, fmt.Errorf("verify leadership before reconciling %s: %w", hello.Host, err)
+	}
+	if err := a.c.node.WaitIndex(ctx, hello.Index); err != nil {
+		return none, fmt.Errorf("reach index %d, which %s has seen: %w", hello.Index, hello.Host, err)
+	}
+	return session.Admission{ClusterID: a.c.identity.Self().ClusterID, Index: a.c.machine.Index()}, nil
+}
+
+func registration(hello wire.Hello) *command.AgentRegister {
+	body := &command.AgentRegister{
+		Host: hello.Host, MachineID: hello.MachineID, BootID: hello.BootID, Instance: hello.Instance,
+		RequireManualClear: hello.RequireManualClear,
+		Proof: command.Proof{
+			Isolated:         hello.Proof.Isolated,
+			SurvivorsChecked: hello.Proof.SurvivorsChecked,
+			SurvivorsFound:   hello.Proof.SurvivorsFound,
+			Detail:           hello.Proof.Detail,
+		},
+	}
+	for _, d := range hello.Devices {
+		body.Devices = append(body.Devices, command.DeviceSpec{
+			Name: d.Name, MaxRuntimeS: d.MaxRuntimeS, Declared: labels(d.Declared), Detected: labels(d.Detected),
+			KeepDetected: d.KeepDetected, Begun: d.Begun,
+		})
+	}
+	for _, j := range hello.Jobs {
+		body.Jobs = append(body.Jobs, command.JobRef{Job: j.Job, Lease: j.Lease})
+	}
+	return body
+}
+
+func labels(list []wire.LabelKV) []command.KV {
+	out := make([]command.KV, 0, len(list))
+	for _, l := range list {
+		out = append(out, command.KV{Key: l.Key, Value: l.Value})
+	}
+	return out
+}
+
+// Desired implements session.Backend.
+func (a agents) Desired(host string) []session.Desired {
+	return desiredOn(a.c.machine.View(), host)
+}
+
+func desiredOn(view *fsm.View, host string) []session.Desired {
+	var all []session.Desired
+	for _, j := range view.LiveJobsOn(host) {
+		if !j.State.Active() {
+			continue
+		}
+		all = append(all, session.Desired{
+			Job: j.Number, Lease: j.Lease, State: j.State, KillRequested: j.KillRequested,
+			Start: wire.StartJob{
+				Job: j.Number, Lease: j.Lease, Kind: uint8(j.Kind), Devices: j.Devices, Command: j.Command, Cwd: j.Cwd,
+				Env: j.Env, Submitter: j.Submitter, MaxRuntimeS: j.MaxRuntimeS, IdleTimeoutS: j.IdleTimeoutS, Stdio: uint8(j.Stdio),
+			},
+		})
+	}
+	return all
+}
+
+// Started implements session.Backend.
+func (a agents) Started(ctx context.Context, host, instance string, job, lease uint64) error {
+	result, _, err := a.c.propose(ctx, &command.JobStart{
+		JobRef: command.JobRef{Job: job, Lease: lease}, Host: host, Instance: instance,
+	})
+	if err != nil {
+		return err
+	}
+	switch result.Code {
+	case command.OK, command.StaleLease, command.AlreadyEnded, command.NotFound:
+		return nil // nothing more is to be said about it
+	}
+	return fmt.Errorf("start of %s refused: %s: %s", model.JobID(job), result.Code, result.Message)
+}
+
+// Finish implements session.Backend.
+func (a agents) Finish(ctx context.Context, host, instance string, o wire.Outcome) (uint64, bool, error) {
+	result, index, err := a.c.propose(ctx, &command.JobFinish{
+		JobRef: command.JobRef{Job: o.Job, Lease: o.Lease}, Host: host, Instance: instance,
+		End: command.EndKind(o.End), ExitCode: o.ExitCode, Reason: o.Reason, Origin: o.Origin,
+		OutputLength: o.OutputLength, OutputDigest: o.OutputDigest, OutputKnown: o.OutputKnown, OutputGap: o.OutputGap,
+		Survivors: o.Survivors,
+	})
+	if err != nil {
+		return 0, false, err
+	}
+	switch result.Code {
+	case command.OK, command.AlreadyEnded, command.StaleLease, command.NotFound:
+		return index, true, nil
+	}
+	return 0, false, fmt.Errorf("end of %s refused: %s: %s", model.JobID(o.Job), result.Code, result.Message)
+}

@@ -1,0 +1,121 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"rcd/fsm/command"
+	"rcd/raftnode"
+	"rcd/session"
+)
+
+// lead runs everything that only a leader does, in one place and one order,
+// until ctx ends with the epoch. An error gives leadership away.
+func (c *Controller) lead(ctx context.Context, epoch raftnode.Epoch) error {
+	if offset, known := c.clocks.median(len(c.node.Members())); known && offset.Abs() > maxClockSkew {
+		return fmt.Errorf("this host's clock is %v off the median of the controllers; set it right", offset.Abs().Round(time.Millisecond))
+	}
+	c.live.reset(time.Now())
+	c.hub.Reset()
+	c.setRole(&session.Role{Leading: true, Epoch: ctx, Generation: c.identity.Self().Generation, Term: epoch.Term})
+	defer c.setRole(nil)
+	return c.judge(ctx, epoch.Term)
+}
+
+// errUnreachable gives leadership away: Raft's heartbeats go out, so that no
+// election would ever follow, and nobody can reach this node to ask for
+// anything.
+var errUnreachable = errors.New("no majority of controllers can reach this leader's port, though it reaches them; look at the firewall of this host")
+
+// judge collects evidence and proposes what follows from it, until ctx ends.
+// It fails with errUnreachable.
+func (c *Controller) judge(ctx context.Context, term uint64) error {
+	tick := time.NewTicker(sweepEvery)
+	defer tick.Stop()
+	last, pruned := time.Now(), time.Now()
+	for {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return nil
+		}
+		now := time.Now()
+		if late := now.Sub(last); late > wokeAfter {
+			// Law 4: a leader that wakes up judges nobody. What it did not
+			// hear while it was stopped is no silence.
+			c.log.Warn("this process was stopped for a while, silence is counted anew", "for", late)
+			c.live.reset(now)
+		}
+		last = now
+		if !c.live.reachable(now, len(c.node.Members())/2, unreachableAfter) {
+			return errUnreachable
+		}
+		c.sweep(ctx, now, term)
+		if now.Sub(pruned) >= pruneEvery {
+			pruned = now
+			c.prune(ctx)
+		}
+	}
+}
+
+// sweep proposes what the leader can witness about silent and returned agents,
+// if the lease table could draw anything from it. No agent is admitted
+// meanwhile.
+func (c *Controller) sweep(ctx context.Context, now time.Time, term uint64) {
+	c.verdicts.Lock()
+	defer c.verdicts.Unlock()
+	contacts := c.contacts()
+	c.live.attend(contacts)
+	body, worth := c.live.evidence(now, tableView{c.machine.View()}, contacts, term, c.hub.Ordered)
+	if !worth {
+		return
+	}
+	result, _, err := c.propose(ctx, body)
+	if err != nil || result.Code != command.OK {
+		c.log.Info("sweep not taken", "code", result.Code, "err", err)
+	}
+}
+
+func (c *Controller) prune(ctx context.Context) {
+	if !c.machine.View().PruneNeeded() {
+		return
+	}
+	if result, _, err := c.propose(ctx, &command.JobPrune{Limit: pruneLimit}); err != nil || result.Code != command.OK {
+		c.log.Info("prune not taken", "code", result.Code, "err", err)
+	}
+}
+
+// pruneLimit bounds one prune, so that forgetting a long history never holds
+// up the entry behind it.
+const pruneLimit = 1000
+
+// epochBegin makes the first command of a term.
+func (c *Controller) epochBegin(_ uint64, stamp time.Time) []byte {
+	body := &command.EpochBegin{Node: c.config.NodeID, WallMS: stamp.UnixMilli()}
+	if offset, known := c.clocks.median(len(c.node.Members())); known {
+		body.MedianMS = stamp.Add(offset).UnixMilli()
+	}
+	encoded, err := command.Encode(command.Request{}, body)
+	if err != nil {
+		panic("controller: epoch.begin does not encode: " + err.Error())
+	}
+	return encoded
+}
+
+// contacts lists who this node hears, by its sessions.
+func (c *Controller) contacts() []contact {
+	var all []contact
+	for _, h := range c.hub.Contacts() {
+		one := contact{host: h.Host, instance: h.Instance, attached: h.Attached, heard: h.LastHeard, since: h.DetachedSince}
+		if h.Attached {
+			one.since = h.AttachedSince
+		}
+		for _, j := range h.Named {
+			one.leases = append(one.leases, j.Lease)
+		}
+		all = append(all, one)
+	}
+	return all
+}

@@ -1,0 +1,118 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"rcd/api"
+	"rcd/raftnode"
+	"rcd/wire"
+)
+
+// ReadIndex implements api.Internal.
+func (c *Controller) ReadIndex(ctx context.Context, heard bool) (api.ReadIndex, error) {
+	if !c.Leader().Self {
+		return api.ReadIndex{}, fmt.Errorf("read index: %w", raftnode.ErrNotLeader)
+	}
+	reading, err := c.node.Read(ctx, raftnode.Linearizable)
+	if err != nil {
+		return api.ReadIndex{}, err
+	}
+	view := c.machine.View()
+	out := api.ReadIndex{Index: reading.Index, Term: reading.Term, NowMS: c.now(view).UnixMilli()}
+	if heard {
+		out.HeardMS = map[string]int64{}
+		for host, age := range c.ages() {
+			out.HeardMS[host] = age.Milliseconds()
+		}
+	}
+	return out, nil
+}
+
+// Contacts implements api.Internal: contact with any controller counts.
+func (c *Controller) Contacts(_ context.Context, report api.ContactReport) (api.ContactAnswer, error) {
+	if !c.Leader().Self {
+		return api.ContactAnswer{}, fmt.Errorf("take contacts of %s: %w", report.Node, raftnode.ErrNotLeader)
+	}
+	now := time.Now()
+	for _, a := range report.Agents {
+		c.live.hear(a.Host, a.Instance, now.Add(-time.Duration(a.AgoMS)*time.Millisecond))
+	}
+	c.live.reported(report.Node, now)
+	c.clocks.report(report.Node, time.UnixMilli(report.WallMS).Sub(now), 0)
+	answer := api.ContactAnswer{Clocks: []api.PeerClock{{Node: c.config.NodeID}}}
+	for node, r := range c.clocks.known() {
+		answer.Clocks = append(answer.Clocks, api.PeerClock{
+			Node: node, OffsetMS: r.offset.Milliseconds(), AgoMS: time.Since(r.at).Milliseconds(),
+		})
+	}
+	return answer, nil
+}
+
+// reportContacts tells the leader, while there is one and it is another node,
+// whom this node hears, until ctx ends.
+func (c *Controller) reportContacts(ctx context.Context) {
+	tick := time.NewTicker(contactEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+		leader := c.Leader()
+		if leader.ID == "" || leader.ID == c.config.NodeID {
+			continue
+		}
+		if err := c.reportTo(ctx, leader.ID); err != nil {
+			c.log.Debug("report contacts", "leader", leader.ID, "err", err)
+		}
+	}
+}
+
+func (c *Controller) reportTo(ctx context.Context, leader string) error {
+	now := time.Now()
+	report := api.ContactReport{Node: c.config.NodeID, WallMS: now.UnixMilli(), Agents: []api.Contact{}}
+	for _, h := range c.hub.Contacts() {
+		if ago := now.Sub(h.LastHeard); ago < 2*contactEvery || h.Attached {
+			report.Agents = append(report.Agents, api.Contact{Host: h.Host, Instance: h.Instance, AgoMS: ago.Milliseconds()})
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, contactEvery)
+	defer cancel()
+	answer, err := c.peerClient.Contacts(ctx, leader, report)
+	if err != nil {
+		return err
+	}
+	// The leader's offsets are from its own clock; how far that is from ours
+	// is what it says of us.
+	var base time.Duration
+	for _, p := range answer.Clocks {
+		if p.Node == c.config.NodeID {
+			base = -time.Duration(p.OffsetMS) * time.Millisecond
+		}
+	}
+	for _, p := range answer.Clocks {
+		c.clocks.report(p.Node, base+time.Duration(p.OffsetMS)*time.Millisecond, time.Duration(p.AgoMS)*time.Millisecond)
+	}
+	return nil
+}
+
+// Peer implements api.Internal.
+func (c *Controller) Peer() wire.RaftPeer {
+	stats := c.node.Stats()
+	return wire.RaftPeer{
+		ID: c.config.NodeID, Leader: c.Leader().Self, Voter: c.isVoter(), Address: c.addressOf(c.config.NodeID), HTTP: c.config.HTTP,
+		Reachable: true, LastLog: stats.LastIndex, Applied: c.machine.Index(), Term: stats.Term,
+	}
+}
+
+func (c *Controller) isVoter() bool {
+	for _, m := range c.node.Members() {
+		if m.ID == c.config.NodeID {
+			return m.Voter
+		}
+	}
+	return false
+}
