@@ -1,0 +1,1 @@
+package model // want "no comment that says what it is for"

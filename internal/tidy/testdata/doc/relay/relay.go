@@ -1,0 +1,2 @@
+// Package relay has one file and its tests.
+package relay

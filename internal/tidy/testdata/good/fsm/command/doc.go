@@ -1,0 +1,2 @@
+// Package command is on floor 1.
+package command

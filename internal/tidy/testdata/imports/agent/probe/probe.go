@@ -1,0 +1,2 @@
+// Package probe is on floor 1.
+package probe

@@ -1,0 +1,4 @@
+// Package attic has no place.
+package attic // want "has no floor"
+
+import _ "rcd/raftnode"

@@ -1,0 +1,2 @@
+// Package bench stands beside the floors.
+package bench

@@ -1,0 +1,2 @@
+// Package relay is on floor 2.
+package relay

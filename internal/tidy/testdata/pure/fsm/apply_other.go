@@ -1,0 +1,3 @@
+//go:build never
+
+package fsm // want "a build tag makes replicas differ"

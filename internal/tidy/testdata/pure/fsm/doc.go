@@ -1,0 +1,2 @@
+// Package fsm breaks every rule of a replicated state machine.
+package fsm

@@ -1,0 +1,3 @@
+module rcd
+
+go 1.26

@@ -1,0 +1,4 @@
+// Package clock stands for the real one.
+package clock
+
+func Real() {}
