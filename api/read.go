@@ -2,7 +2,6 @@ package api
 
 import (
 	"net/http"
-	"time"
 
 	"rcd/fsm"
 	"rcd/fsm/command"
@@ -107,23 +106,6 @@ func (s *server) explain(w http.ResponseWriter, r *http.Request, _ Identity) err
 	}))
 }
 
-// description is the answer to GET /v1/devices/{id}/describe.
-type description struct {
-	Device              wire.Device      `json:"device"`
-	Holder              string           `json:"holder,omitempty"`
-	JobID               string           `json:"job_id,omitempty"`
-	ElapsedSeconds      int64            `json:"elapsed_seconds"`
-	HeartbeatAgeSeconds int64            `json:"heartbeat_age_seconds"`
-	QuarantineReason    string           `json:"quarantine_reason,omitempty"`
-	Labels              []wire.Label     `json:"labels"`
-	LabelAgeSeconds     map[string]int64 `json:"label_age_seconds"` // by "key/source"
-	// No host has a sheet yet: the command for it comes with the agent's.
-	Sheet           string     `json:"sheet"`
-	SheetUpdatedAt  time.Time  `json:"sheet_updated_at"`
-	SheetIsHostWide bool       `json:"sheet_is_host_wide"`
-	RecentJobs      []wire.Job `json:"recent_jobs,omitempty"`
-}
-
 func (s *server) describe(w http.ResponseWriter, r *http.Request, _ Identity) error {
 	v, err := s.viewFor(r, true)
 	if err != nil {
@@ -135,7 +117,7 @@ func (s *server) describe(w http.ResponseWriter, r *http.Request, _ Identity) er
 		return refuse(http.StatusNotFound, wire.CodeNotFound, "there is no device %q; rc devices lists those there are", id)
 	}
 	about := v.deviceView(device)
-	out := description{
+	out := wire.Describe{
 		Device:              about.Device,
 		Holder:              about.Holder,
 		JobID:               about.JobID,

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"rcd/fsm/command"
+	"rcd/raftnode"
 	"rcd/relay"
 	"rcd/wire"
 )
@@ -167,6 +168,24 @@ func TestLogsBreakOffVisiblyWhenTheLeaderIsLost(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A leader that takes a request for output and never answers is not waited for
+// beyond the deadline.
+func TestSilentLeaderDoesNotHoldAReader(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *cluster) {
+		c.running()
+		thawed := make(chan struct{})
+		defer close(thawed)
+		frozen := func() error { <-thawed; return raftnode.ErrNotLeader }
+		c.nodes["c1"].read.Store(&frozen)
+		began := time.Now()
+		resp, raw := c.nodes["c2"].do("GET", "/v1/jobs/j-1/logs", clientToken, "")
+		wantError(t, resp, raw, 503, "no_leader")
+		if took := time.Since(began); took != requestDeadline {
+			t.Fatalf("after %v", took)
+		}
+	})
 }
 
 // dialStream opens the framed route on a node.

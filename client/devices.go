@@ -4,7 +4,6 @@ import (
 	"context"
 	"net/http"
 	"net/url"
-	"time"
 
 	"rcd/wire"
 )
@@ -38,26 +37,9 @@ func (c *Client) Explain(ctx context.Context, selector string) (*wire.Explain, e
 	return &explain, nil
 }
 
-// Description is all that is known of one device.
-type Description struct {
-	Device              wire.Device      `json:"device"`
-	Holder              string           `json:"holder,omitempty"`
-	JobID               string           `json:"job_id,omitempty"`
-	ElapsedSeconds      int64            `json:"elapsed_seconds"`
-	HeartbeatAgeSeconds int64            `json:"heartbeat_age_seconds"`
-	QuarantineReason    string           `json:"quarantine_reason,omitempty"`
-	Labels              []wire.Label     `json:"labels"`
-	LabelAgeSeconds     map[string]int64 `json:"label_age_seconds"` // by "key/source"
-	Sheet               string           `json:"sheet"`
-	SheetUpdatedAt      time.Time        `json:"sheet_updated_at"`
-	SheetAgeSeconds     *int64           `json:"sheet_age_seconds,omitempty"`
-	SheetIsHostWide     bool             `json:"sheet_is_host_wide"`
-	RecentJobs          []wire.Job       `json:"recent_jobs"` // newest first
-}
-
 // Describe returns all that is known of one device.
-func (c *Client) Describe(ctx context.Context, deviceID string) (*Description, error) {
-	var d Description
+func (c *Client) Describe(ctx context.Context, deviceID string) (*wire.Describe, error) {
+	var d wire.Describe
 	if err := c.get(ctx, devicePath(deviceID, "/describe"), &d); err != nil {
 		return nil, err
 	}

@@ -112,6 +112,24 @@ type KillRequest struct {
 	Submitter string `json:"submitter"`
 }
 
+// Describe is the answer to GET /v1/devices/{id}/describe: all that is known of
+// one device. The sheet fields are those of its usage sheet, empty without one.
+type Describe struct {
+	Device              Device           `json:"device"`
+	Holder              string           `json:"holder,omitempty"`
+	JobID               string           `json:"job_id,omitempty"`
+	ElapsedSeconds      int64            `json:"elapsed_seconds"`
+	HeartbeatAgeSeconds int64            `json:"heartbeat_age_seconds"`
+	QuarantineReason    string           `json:"quarantine_reason,omitempty"`
+	Labels              []Label          `json:"labels"`
+	LabelAgeSeconds     map[string]int64 `json:"label_age_seconds"` // by "key/source"
+	Sheet               string           `json:"sheet"`
+	SheetUpdatedAt      time.Time        `json:"sheet_updated_at"` // the zero time without one
+	SheetAgeSeconds     *int64           `json:"sheet_age_seconds,omitempty"`
+	SheetIsHostWide     bool             `json:"sheet_is_host_wide"`
+	RecentJobs          []Job            `json:"recent_jobs,omitempty"` // newest first
+}
+
 // Explain is the answer to GET /v1/explain.
 type Explain struct {
 	Selector   string   `json:"selector"`
