@@ -121,7 +121,7 @@ func (p *Proxy) serve(near net.Conn) {
 	c.kind = prefaceType(first)
 	p.mu.Unlock()
 	for p.dropped(c) { // a SYN that is dropped: the dialer waits
-		if !alive(near) {
+		if !stillOpen(near) {
 			return
 		}
 	}
@@ -146,9 +146,9 @@ func (p *Proxy) serve(near net.Conn) {
 	both.Wait()
 }
 
-// alive waits a little and reports whether the connection is still open, by
+// stillOpen waits a little and reports whether the connection is still open, by
 // reading: a peer that waits for an answer sends nothing.
-func alive(c net.Conn) bool {
+func stillOpen(c net.Conn) bool {
 	c.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
 	defer c.SetReadDeadline(time.Time{})
 	_, err := c.Read(make([]byte, 1))
