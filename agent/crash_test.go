@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"fmt"
+	"io"
 	"log/slog"
 	"math/rand/v2"
 	"os"
@@ -16,15 +17,29 @@ import (
 	"rcd/wire"
 )
 
-// agentMain runs an agent in a process of its own, to be killed.
+// agentMain runs an agent in a process of its own, to be killed. It ends with
+// its stdin, so that it never outlives the test.
 func agentMain() int {
-	config := Config{Controllers: []string{os.Args[2]}, Token: token, Host: "box", DataDir: os.Args[3], KillGrace: time.Second,
+	ctx, cancel := context.WithCancel(context.Background())
+	go func() {
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		cancel()
+	}()
+	config := Config{Controllers: []string{os.Args[2]}, Token: os.Args[4], Host: "box", DataDir: os.Args[3], KillGrace: time.Second,
 		Devices: []Device{{Name: "gpu0"}, {Name: "gpu1"}}, KeepJobs: 1000, KeepBytes: 1 << 30}
-	if err := Run(context.Background(), config, Deps{Logger: slog.New(slog.NewTextHandler(os.Stderr, nil))}); err != nil {
+	if err := Run(ctx, config, Deps{Logger: slog.New(slog.NewTextHandler(os.Stderr, nil))}); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
 	return 0
+}
+
+// end kills an agent the hard way, once.
+func end(cmd *exec.Cmd) {
+	if cmd.ProcessState == nil {
+		_ = cmd.Process.Kill() // it is there: nothing else ends it
+		_ = cmd.Wait()
+	}
 }
 
 // TestAKilledAgentLosesNoExitCodeAndStartsNothingTwice kills agents with
@@ -70,21 +85,26 @@ func TestAKilledAgentLosesNoExitCodeAndStartsNothingTwice(t *testing.T) {
 	}()
 
 	start := func() *exec.Cmd {
-		cmd := exec.Command(executable(t), "agent", c.addr, dir)
+		cmd := exec.Command(executable(t), "agent", c.addr, dir, token)
 		cmd.Stderr = os.Stderr
 		if !testing.Verbose() {
 			cmd.Stderr = nil
 		}
+		stdin, err := cmd.StdinPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { stdin.Close() })
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
 		return cmd
 	}
 	cmd := start()
+	defer func() { end(cmd) }()
 	for range kills {
 		time.Sleep(time.Duration(30+r.IntN(200)) * time.Millisecond)
-		_ = cmd.Process.Kill() // it is there: nothing else ends it
-		_ = cmd.Wait()
+		end(cmd)
 		cmd = start()
 	}
 	<-done
@@ -97,8 +117,7 @@ func TestAKilledAgentLosesNoExitCodeAndStartsNothingTwice(t *testing.T) {
 			t.Errorf("job %d ran %d times", n, strings.Count(runs, "x"))
 		}
 	}
-	_ = cmd.Process.Kill()
-	_ = cmd.Wait()
+	end(cmd)
 	if _, err := os.Stat(filepath.Join(witness, "twice")); err == nil {
 		t.Error("two jobs were on one device")
 	}

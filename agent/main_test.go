@@ -3,6 +3,7 @@ package agent
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"errors"
 	"io"
 	"log/slog"
@@ -34,7 +35,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-const token = "worker-secret"
+// token differs in each test process, so that several may run on one machine.
+var token = rand.Text()
 
 // control is a controller with a lease table of a few lines, on a real port.
 type control struct {

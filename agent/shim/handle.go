@@ -72,6 +72,13 @@ func (h *Handle) Status() Status {
 	return h.status
 }
 
+// Tree returns what belongs to the job as far as is known now, its shim as Above: what a look for survivors must leave out.
+func (h *Handle) Tree() proc.Target {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return proc.Target{Root: h.status.Job, Above: h.shim, Marks: h.order.marks(), Since: h.shim.Start}
+}
+
 // Wait returns the status as soon as it differs from since, which may be at once. While output runs it changes at most every 5 ms. An ended job does
 // not change any more: then Wait returns its status at once. The only error is ctx's.
 func (h *Handle) Wait(ctx context.Context, since Status) (Status, error) {

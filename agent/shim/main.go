@@ -88,7 +88,7 @@ func runShim(dir string, report *reporter, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = s.listener.Close() }()
+	defer func() { _, _ = s.listener.Close(), s.home.Close() }()
 	if err := writeRecord(dir, processName, kindProcess, s.process, replace); err != nil {
 		return err
 	}
@@ -144,12 +144,17 @@ func prepare(dir string, log *slog.Logger) (*supervisor, error) {
 	if err != nil {
 		return nil, err
 	}
+	home, err := os.Open(dir)
+	if err != nil {
+		return nil, fmt.Errorf("open job: %w", err)
+	}
 	listener, err := listen(dir)
 	if err != nil {
+		_ = home.Close()
 		return nil, err
 	}
 	return &supervisor{
-		dir: dir, order: o, self: self, log: log, listener: listener, board: newBoard(),
+		dir: dir, order: o, self: self, log: log, listener: listener, home: home, board: newBoard(),
 		kills:   make(chan string),
 		process: processRecord{Boot: o.Boot, Shim: identityOf(self)},
 	}, nil

@@ -26,7 +26,8 @@ import (
 
 // The test binary is the shim, and is the job too where a shell would not do.
 const (
-	partName = "RC_TEST_PART"
+	partName  = "RC_TEST_PART"
+	chainName = "RC_TEST_CHAIN"
 	// quickExit spares a binary built with -race the second that it sleeps before it exits.
 	quickExit = "GORACE=atexit_sleep_ms=0"
 )
@@ -78,10 +79,22 @@ func play(part string) int {
 	case "naked": // its child has lost the job's environment and session
 		env, attr.Setsid = nil, true
 	}
-	if more {
-		spawnPart(rest, env, attr)
+	// The first of a chain ends only when the last is up: the last closes what all have handed down as descriptor 3.
+	first := os.Getenv(chainName) == ""
+	var up, down *os.File
+	if first {
+		up, down, _ = os.Pipe()
 	} else {
-		fmt.Println("ready")
+		down = os.NewFile(3, "chain")
+	}
+	if more {
+		spawnPart(rest, env, attr, down)
+	} else {
+		fmt.Printf("ready\n%d\n", os.Getpid())
+	}
+	_ = down.Close()
+	if first {
+		_, _ = io.ReadAll(up)
 	}
 	if word == "leave" || arg == "leave" {
 		return 7
@@ -105,14 +118,15 @@ func playAgent(dir string) int {
 	return 0
 }
 
-func spawnPart(part string, env []string, attr *unix.SysProcAttr) {
+func spawnPart(part string, env []string, attr *unix.SysProcAttr, hand ...*os.File) {
 	cmd := exec.Command("/proc/self/exe")
 	for _, e := range env {
 		if !strings.HasPrefix(e, partName+"=") {
 			cmd.Env = append(cmd.Env, e)
 		}
 	}
-	cmd.Env = append(cmd.Env, partName+"="+part)
+	cmd.Env = append(cmd.Env, partName+"="+part, chainName+"=1", quickExit)
+	cmd.ExtraFiles = hand
 	cmd.SysProcAttr, cmd.Stdout, cmd.Stderr = attr, os.Stdout, os.Stderr
 	if err := cmd.Start(); err != nil {
 		panic(err)
@@ -289,6 +303,30 @@ func awaitOutput(t *testing.T, h *Handle, length int64) Status {
 		}
 		status = next
 	}
+}
+
+// last returns the last process of a chain, which it has told in its output.
+func last(t *testing.T, h *Handle) proc.ID {
+	t.Helper()
+	awaitOutput(t, h, 7)
+	r, err := spool.Open(filepath.Join(h.dir, outputName), 6)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = r.Close() }()
+	rec, err := r.Next()
+	if err != nil {
+		t.Fatal(err)
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(rec.Data)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	id, err := proc.Identify(pid)
+	if err != nil {
+		return proc.ID{} // gone already
+	}
+	return id
 }
 
 func wantEnd(t *testing.T, r Result, outcome Outcome, code int, reason string) {

@@ -25,6 +25,8 @@ type pump struct {
 	board  *board
 	log    *slog.Logger
 
+	failing bool // the last write to the spool failed
+
 	began time.Time
 	last  atomic.Int64 // when output came last, as time since began
 
@@ -106,8 +108,10 @@ func (p *pump) read(i int, room []byte) {
 		p.shut(i)
 		return
 	}
-	if err := p.writer.Append(spool.Stream(i+1), room[:n]); err != nil {
-		p.log.Warn("output not stored", "offset", p.writer.Length()-int64(n), "error", err)
+	err = p.writer.Append(spool.Stream(i+1), room[:n])
+	if failing := err != nil; failing != p.failing {
+		p.failing = failing // said once, for a full disk refuses thousands of writes
+		p.log.Warn("storing output", "failing", failing, "offset", p.writer.Length(), "error", err)
 	}
 	p.last.Store(int64(time.Since(p.began)))
 	p.board.grow(p.writer.Length())

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"rcd/agent/proc"
 	"rcd/agent/spool"
 )
@@ -22,6 +24,10 @@ const (
 	sweepTries = 3
 	// writePause lies between two tries to write the result.
 	writePause = time.Second
+	// homeCheck is how often the shim looks whether its directory has been deleted.
+	homeCheck = 2 * time.Second
+	// reasonHomeless is why a job is ended whose directory is gone: no agent could find it any more, and its device would never be free.
+	reasonHomeless = "the job's directory was deleted"
 )
 
 // supervisor is the shim's main goroutine: it owns the job from its fork to its result.
@@ -34,6 +40,13 @@ type supervisor struct {
 	board    *board
 	kills    chan string // from agents
 	process  processRecord
+	home     *os.File // the directory, whatever becomes of its name
+}
+
+// homeless tells whether the directory has been deleted.
+func (s *supervisor) homeless() bool {
+	var stat unix.Stat_t
+	return unix.Fstat(int(s.home.Fd()), &stat) == nil && stat.Nlink == 0
 }
 
 // run takes the job to its end. When it returns the result is on disk and those who listened know.
@@ -47,7 +60,7 @@ func (s *supervisor) run(report *reporter) {
 	})
 	for {
 		err := writeResult(s.dir, result)
-		if err == nil {
+		if err == nil || s.homeless() {
 			break
 		}
 		// Without the result on disk there is no end: a full disk holds the device until a person makes room.
@@ -124,6 +137,8 @@ func (s *supervisor) watch(job proc.ID, p *pump, started func()) Result {
 	defer maxRuntime.Stop()
 	idle := newWatchdog(spec.IdleTimeout)
 	defer idle.Stop()
+	home := time.NewTicker(homeCheck)
+	defer home.Stop()
 
 	var (
 		ended    *exit
@@ -157,6 +172,10 @@ func (s *supervisor) watch(job proc.ID, p *pump, started func()) Result {
 				continue
 			}
 			end(fmt.Sprintf("idle: no output for %s", spec.IdleTimeout))
+		case <-home.C:
+			if s.homeless() {
+				end(reasonHomeless)
+			}
 		case e := <-r.exited:
 			ended, endedAt = &e, time.Now()
 			begin(min(spec.Grace, stragglerGrace))
@@ -240,12 +259,20 @@ func (s *supervisor) hold(writer *spool.Writer, started func()) Result {
 	started()
 	maxRuntime := newWatchdog(s.order.Spec.MaxRuntime)
 	defer maxRuntime.Stop()
+	home := time.NewTicker(homeCheck)
+	defer home.Stop()
 	var reason string
-	select {
-	case reason = <-s.kills:
-		reason = killReason(reason)
-	case <-maxRuntime.C:
-		reason = fmt.Sprintf("max_runtime exceeded (%s)", s.order.Spec.MaxRuntime)
+	for reason == "" {
+		select {
+		case reason = <-s.kills:
+			reason = killReason(reason)
+		case <-maxRuntime.C:
+			reason = fmt.Sprintf("max_runtime exceeded (%s)", s.order.Spec.MaxRuntime)
+		case <-home.C:
+			if s.homeless() {
+				reason = reasonHomeless
+			}
+		}
 	}
 	s.board.change(func(st *Status) { st.Killing = reason })
 	if err := writer.Close(); err != nil {
