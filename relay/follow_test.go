@@ -14,7 +14,7 @@ import (
 
 // The cut falls before, inside and after every header and payload there is.
 func TestFollowDeliversEveryByteOnceWhereverTheLinkIsCut(t *testing.T) {
-	recorded := newTape(rand.New(rand.NewPCG(1, 1)), 24)
+	recorded := newTape(rand.New(rand.NewPCG(1, 1)), 12)
 	for _, blackhole := range []bool{false, true} {
 		for cut := 0; ; cut++ {
 			uncut := false

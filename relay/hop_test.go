@@ -171,11 +171,15 @@ func TestHopEndsWithItsReader(t *testing.T) {
 		}}
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
+		began := time.Now()
 		_, _, err := Follow(ctx, leader.dial, 0, &deck{}, FollowOptions{})
 		if !errors.Is(err, context.DeadlineExceeded) {
 			t.Error(err)
 		}
 		leader.wait()
 		agent.wait() // and with the hop the far side
+		if time.Since(began) != 10*time.Second {
+			t.Errorf("all had ended only after %v", time.Since(began))
+		}
 	})
 }

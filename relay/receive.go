@@ -3,9 +3,7 @@ package relay
 import (
 	"bufio"
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"sync/atomic"
 	"time"
 
@@ -80,8 +78,6 @@ func (r *receiver) run(ctx context.Context) (End, error) {
 		switch {
 		case isFrameError(err):
 			return End{}, fmt.Errorf("%w: %w", ErrProtocol, err)
-		case errors.Is(err, io.EOF):
-			return End{}, ErrLinkLost
 		case err != nil:
 			return End{}, r.link.explain(err)
 		}

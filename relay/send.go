@@ -9,7 +9,8 @@ import (
 	"rcd/wire"
 )
 
-// ErrReaderGone says that the reader closed the link before the stream ended.
+// ErrReaderGone says that the link ended before the stream did: the reader
+// closed it, or it broke, between which a sender cannot tell.
 var ErrReaderGone = errors.New("reader gone")
 
 // codeSourceFailed is the code a reader is told when the bytes cannot be had
@@ -48,8 +49,7 @@ type SendOptions struct {
 // a blocked write another 30 s. A reader silent for 30 s is given up.
 //
 // It returns nil once the End has been handed to conn, which does not say that
-// it was read; ErrReaderGone, ErrPeerSilent, ErrLinkLost or ErrProtocol for the
-// link; the source's error, after the reader has been told; or the cause with
+// it was read; ErrReaderGone, ErrPeerSilent or ErrProtocol for the link; the source's error, after the reader has been told; or the cause with
 // which ctx ended. A reader is told of a *wire.StreamError as it is, of a
 // *MovedError as moved, and of anything else as an error that is worth a retry.
 func Send(ctx context.Context, conn Conn, from int64, source Source, opts SendOptions) error {
@@ -132,9 +132,18 @@ func (s *sender) write(frame wire.Frame) error {
 	}
 	if _, err := s.link.Write(s.buf); err != nil {
 		s.broken = true
-		return s.link.explain(err)
+		return s.gone(err)
 	}
 	return nil
+}
+
+// gone turns a failed read or write into what it says about the reader. Which
+// of the two notices first is chance, so both say the same.
+func (s *sender) gone(err error) error {
+	if err = s.link.explain(err); errors.Is(err, ErrPeerSilent) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", ErrReaderGone, err)
 }
 
 // tell sends the reader a last frame that says why the stream breaks off.
@@ -142,7 +151,7 @@ func (s *sender) tell(err error) {
 	var refusal *wire.StreamError
 	var moved *MovedError
 	switch {
-	case s.broken, errors.Is(err, ErrReaderGone), errors.Is(err, ErrPeerSilent), errors.Is(err, ErrLinkLost):
+	case s.broken, errors.Is(err, ErrReaderGone), errors.Is(err, ErrPeerSilent):
 		s.broken = true // nobody to tell
 		return
 	case errors.As(err, &refusal):
@@ -166,10 +175,7 @@ func (s *sender) watch() error {
 		case isFrameError(err):
 			return fmt.Errorf("%w: %w", ErrProtocol, err)
 		case err != nil:
-			if err = s.link.explain(err); errors.Is(err, ErrPeerSilent) {
-				return err
-			}
-			return fmt.Errorf("%w: %w", ErrReaderGone, err)
+			return s.gone(err)
 		}
 		switch frame.Type {
 		case wire.FrameKeepAlive:

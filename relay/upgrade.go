@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"net"
 	"net/http"
 	"strings"
@@ -21,8 +20,9 @@ const (
 	// body of a refusal.
 	handshakeWithin = 10 * time.Second
 
-	// maxAnswerHeader bounds what a server may answer before it has upgraded.
-	maxAnswerHeader = 64 << 10
+	// maxAnswer bounds what a server may answer instead of upgrading: headers
+	// and the JSON of an error.
+	maxAnswer = 64 << 10
 
 	// maxInterim is how many 1xx answers may come before the final one.
 	maxInterim = 5
@@ -137,8 +137,7 @@ func handshake(conn net.Conn, request *http.Request) (*bufio.Reader, *http.Respo
 	if err := request.Write(conn); err != nil {
 		return nil, nil, err
 	}
-	bounded := &io.LimitedReader{R: conn, N: maxAnswerHeader}
-	in := bufio.NewReader(bounded)
+	in := bufio.NewReader(io.LimitReader(conn, maxAnswer))
 	for range maxInterim {
 		response, err := http.ReadResponse(in, request)
 		switch {
@@ -147,7 +146,6 @@ func handshake(conn net.Conn, request *http.Request) (*bufio.Reader, *http.Respo
 		case response.StatusCode == http.StatusSwitchingProtocols && !hasToken(response.Header["Upgrade"], UpgradeProtocol):
 			return nil, nil, fmt.Errorf("%w but to %q", ErrNotUpgraded, response.Header.Get("Upgrade"))
 		case response.StatusCode == http.StatusSwitchingProtocols, response.StatusCode >= 200:
-			bounded.N = math.MaxInt64
 			return in, response, nil
 		}
 	}
@@ -184,7 +182,7 @@ func withBuffered(conn net.Conn, in *bufio.Reader) net.Conn {
 	if n == 0 {
 		return conn
 	}
-	early, _ := in.Peek(n) // they are there: cannot fail
+	early, _ := in.Peek(n) // they are there: it cannot fail
 	return &bufferedConn{Conn: conn, early: append([]byte(nil), early...)}
 }
 

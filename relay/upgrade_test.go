@@ -181,7 +181,7 @@ func TestDialUpgradeTrustsNoStrangeServer(t *testing.T) {
 		"another protocol": "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n",
 		"no http":          "SSH-2.0-OpenSSH_9.6\r\n",
 		"hangs up":         "",
-		"endless header":   "HTTP/1.1 200 OK\r\nA: " + strings.Repeat("x", 2*maxAnswerHeader),
+		"endless header":   "HTTP/1.1 200 OK\r\nA: " + strings.Repeat("x", 2*maxAnswer),
 		"endless interim":  strings.Repeat("HTTP/1.1 103 Early Hints\r\n\r\n", 100),
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -189,7 +189,7 @@ func TestDialUpgradeTrustsNoStrangeServer(t *testing.T) {
 			go func() {
 				defer far.Close()
 				_, _ = far.Read(make([]byte, 4096))
-				if _, err := io.WriteString(far, answer); err == nil && len(answer) > maxAnswerHeader {
+				if _, err := io.WriteString(far, answer); err == nil && len(answer) > maxAnswer {
 					t.Error("the client read it all")
 				}
 			}()

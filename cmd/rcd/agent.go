@@ -14,7 +14,7 @@ type agentRunCmd struct {
 }
 
 // Help is shown by rcd agent --help.
-func (agentRunCmd) Help() string {
+func (agentCmd) Help() string {
 	return `The worker token comes from the configuration or from RC_TOKEN.
 Stopping the agent leaves its jobs running; the next start takes them up again.
 
