@@ -190,17 +190,18 @@ func (p *Proc) Start(t testing.TB) {
 	p.cmd, p.done = cmd, done
 }
 
-// Signal sends sig if the process runs.
-func (p *Proc) Signal(sig syscall.Signal) {
+// Signal sends sig. The error says that the process does not run.
+func (p *Proc) Signal(sig syscall.Signal) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.cmd == nil {
-		return
+		return os.ErrProcessDone
 	}
 	select {
 	case <-p.done:
+		return os.ErrProcessDone
 	default:
-		_ = p.cmd.Process.Signal(sig)
+		return p.cmd.Process.Signal(sig)
 	}
 }
 
@@ -305,6 +306,33 @@ func (c *Cluster) Leader() *Node {
 		return fmt.Errorf("no node says that it leads")
 	})
 	return leader
+}
+
+// WaitVoters waits until every controller answers the leader and has its log.
+func (c *Cluster) WaitVoters() {
+	c.t.Helper()
+	c.Eventually("controllers that have caught up", func() error {
+		_, body, err := c.Get(c.Leader(), "/v1/raft/peers")
+		if err != nil {
+			return err
+		}
+		var answer struct {
+			Peers []struct {
+				ID        string `json:"id"`
+				Reachable bool   `json:"reachable"`
+				LastLog   uint64 `json:"last_log_index"`
+			} `json:"peers"`
+		}
+		if err := json.Unmarshal(body, &answer); err != nil || len(answer.Peers) != len(c.Nodes) {
+			return fmt.Errorf("%s: %v", body, err)
+		}
+		for _, p := range answer.Peers {
+			if !p.Reachable || p.LastLog != answer.Peers[0].LastLog {
+				return fmt.Errorf("%s is behind: %s", p.ID, body)
+			}
+		}
+		return nil
+	})
 }
 
 // WaitReady waits until n devices are ready.
