@@ -14,6 +14,7 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"rcd/fsm/command"
 	"rcd/internal/mux"
 	"rcd/jepsen/bubble"
 )
@@ -254,6 +255,35 @@ func TestMachineWaitsForAnIndex(t *testing.T) {
 			t.Errorf("%v, %d left waiting", err, len(m.waiting))
 		}
 	})
+}
+
+func TestHaltedMachineAppliesAndSavesNothingMore(t *testing.T) {
+	entry := func(index uint64, text string) *raft.Log {
+		data, err := command.EncodeEntry(1, 0, [][]byte{[]byte(text)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return &raft.Log{Index: index, Term: 1, Data: data}
+	}
+	state, halts := newTally(), 0
+	m := &machine{
+		inner: state, onHalt: func(error) { halts++ }, beforeSnap: func() {}, logger: discard, waiting: map[chan struct{}]uint64{},
+	}
+	m.Apply(entry(1, beginPrefix))
+	if got := m.Apply(entry(2, "a")).(applied); got.err != nil || len(got.results) != 1 {
+		t.Fatalf("%+v", got)
+	}
+	for index, text := range []string{"poison", "b", "poison"} {
+		if got := m.Apply(entry(uint64(index)+3, text)).(applied); !errors.Is(got.err, ErrHalted) {
+			t.Errorf("%s: %+v", text, got)
+		}
+	}
+	if halts != 1 || state.count("b") != 0 || m.current() != 2 {
+		t.Errorf("halted %d times, b applied %d times, index %d", halts, state.count("b"), m.current())
+	}
+	if _, err := m.Snapshot(); !errors.Is(err, ErrHalted) {
+		t.Errorf("snapshot: %v", err)
+	}
 }
 
 // TestOldAnswersDoNotVouchForALeader: a process that was stopped finds answers

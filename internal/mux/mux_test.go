@@ -104,6 +104,23 @@ func TestWrongPeersAreRefusedWithAReason(t *testing.T) {
 	}
 }
 
+// TestListenerRefusesADialerThatChecksNothing: the check at the dialer's side
+// is a courtesy.
+func TestListenerRefusesADialerThatChecksNothing(t *testing.T) {
+	l, d := rig(t, nil)
+	l.Channel(Raft)
+	raw, err := d.Connect(context.Background(), "c1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer raw.Close()
+	other := Identity{"cl-2", 1, "c2", "inc-2"}
+	_, err = dialerHandshake(raw, Raft, other, clusterKey.Secret, func(Identity) error { return nil })
+	if !errors.Is(err, ErrIdentityMismatch) || !strings.Contains(err.Error(), "cl-2") {
+		t.Errorf("got %v", err)
+	}
+}
+
 func TestNothingStartsWithoutAKey(t *testing.T) {
 	p := newPipes()
 	if _, err := NewListener(p, Config{Self: self(c1)}); !errors.Is(err, ErrNoKey) {

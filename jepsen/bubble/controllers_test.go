@@ -142,6 +142,8 @@ func (f *fleet) run(device string) uint64 {
 		}
 		return false
 	})
+	// The host's word that it runs may still be on its way.
+	f.eventually("running job", func() bool { return f.job(number).State == "running" })
 	return number
 }
 
