@@ -31,7 +31,7 @@ type Config struct {
 type Deps struct {
 	Logger *slog.Logger
 	// Listener and HTTPListener are used instead of listening on Config.Listen
-	// and Config.HTTP. Open owns them.
+	// and Config.HTTP. New owns them.
 	Listener     net.Listener
 	HTTPListener net.Listener
 	// DialContext connects to other controllers.

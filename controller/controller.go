@@ -66,9 +66,9 @@ type lifetime struct {
 	wait   sync.WaitGroup
 }
 
-// Open starts a controller: it listens, joins or forms its cluster in the
+// New starts a controller: it listens, joins or forms its cluster in the
 // background, and serves. Nothing is left behind when it fails.
-func Open(config Config, deps Deps) (_ *Controller, err error) {
+func New(config Config, deps Deps) (_ *Controller, err error) {
 	tokens, err := config.check()
 	if err != nil {
 		return nil, errors.Join(err, closeGiven(deps))

@@ -6,5 +6,5 @@
 // conclusion of its own: it collects evidence, proposes, and acts on what was
 // committed.
 //
-// Start with Open in controller.go, then lead.go for what only a leader does.
+// Start with New in controller.go, then lead.go for what only a leader does.
 package controller

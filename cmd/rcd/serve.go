@@ -44,7 +44,7 @@ func (c *serveCmd) Run(s *session) error {
 	if err != nil {
 		return err
 	}
-	node, err := controller.Open(controller.Config{
+	node, err := controller.New(controller.Config{
 		NodeID:          c.ID,
 		DataDir:         c.Data,
 		Listen:          c.Listen,

@@ -107,7 +107,7 @@ func (n *Node) Start() error {
 }
 
 func (n *Node) start(deps controller.Deps) error {
-	c, err := controller.Open(n.config, deps)
+	c, err := controller.New(n.config, deps)
 	if err != nil {
 		return err
 	}
