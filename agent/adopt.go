@@ -181,13 +181,14 @@ func shimDir(line string) (string, bool) {
 
 // unbegin removes the directory of a job that has not begun and takes its lease
 // out of the fence, so that the leader's next order may start it. That is safe
-// because the lease is this job's alone.
+// because the lease is this job's alone. The fence comes first: the directory is
+// what tells the next agent, should this one die in between.
 func (a *agent) unbegin(k key) error {
 	a.log.Info("job had not begun when the agent before this one ended", "job", k.job, "lease", k.lease)
-	if err := shim.RemoveDir(a.dirOf(k)); err != nil {
+	if err := a.state.unbegin(k.lease); err != nil {
 		return err
 	}
-	return a.state.unbegin(k.lease)
+	return shim.RemoveDir(a.dirOf(k))
 }
 
 // rebuildFence raises a lost fence to what the jobs' records say.

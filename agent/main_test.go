@@ -16,6 +16,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"rcd/agent/shim"
 	"rcd/internal/mux"
 	"rcd/model"
@@ -32,7 +34,24 @@ func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == "agent" {
 		os.Exit(agentMain())
 	}
+	if len(os.Args) > 1 && os.Args[1] == "hold-device" {
+		holdDevice(os.Args[2])
+	}
 	os.Exit(m.Run())
+}
+
+// holdDevice is a job that leaves PATH.twice when another one holds the device
+// at the same time. The kernel gives the lock back with the process.
+func holdDevice(path string) {
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	if err == nil {
+		err = unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	}
+	if err != nil {
+		_ = os.WriteFile(path+".twice", []byte(err.Error()), 0o600)
+	}
+	_ = os.WriteFile(path+".held", nil, 0o600)
+	select {}
 }
 
 // token differs in each test process, so that several may run on one machine.

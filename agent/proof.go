@@ -50,27 +50,15 @@ func (a *agent) proof() wire.HostProof {
 	return p
 }
 
-// trees returns what belongs to the jobs that run: the main process's tree, and
-// all that hangs below its shim.
+// trees returns what belongs to the jobs that run.
 func (a *agent) trees() []proc.Target {
 	a.mu.Lock()
-	var running []*job
+	defer a.mu.Unlock()
+	var trees []proc.Target
 	for _, j := range a.jobs {
 		if j.handle != nil && j.outcome == nil {
-			running = append(running, j)
+			trees = append(trees, j.handle.Tree())
 		}
-	}
-	a.mu.Unlock()
-	if len(running) == 0 {
-		return nil
-	}
-	above, err := shims()
-	if err != nil {
-		a.log.Warn("shims not found in the process table", "error", err) // the main processes' trees are known all the same
-	}
-	var trees []proc.Target
-	for _, j := range running {
-		trees = append(trees, proc.Target{Root: j.handle.Status().Job, Above: above[j.dir]})
 	}
 	return trees
 }

@@ -120,6 +120,28 @@ func TestASilentAgentIsDetachedAfterFiveSeconds(t *testing.T) {
 	})
 }
 
+func TestContactsSayWhatTheHostSaid(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		c1, c2 := w.node("c1"), w.node("c2")
+		w.lead(c1, 5)
+		h := newHost()
+		h.jobs[jobKey{1, 10}] = has(1, 10, wire.PhaseRunning)
+		c1.want(want(1, 10, model.JobRunning))
+		w.agent("i1", h, "c1", "c2")
+		time.Sleep(time.Minute)
+		c := c1.contact()
+		if c.Host != "box" || c.Instance != "i1" || !c.Attached || !c1.hub.Attached("box") || time.Since(c.AttachedSince) < 59*time.Second || !c.DetachedSince.IsZero() {
+			t.Errorf("contact %+v", c)
+		}
+		if time.Since(c.LastHeard) > HeartbeatEvery || !slices.Equal(c.Named, h.Jobs()) || time.Since(time.UnixMilli(c.WallMS)) > HeartbeatEvery+time.Millisecond {
+			t.Errorf("heard %v ago, named %v, wall %v", time.Since(c.LastHeard), c.Named, time.UnixMilli(c.WallMS))
+		}
+		if len(c2.hub.Contacts()) != 0 {
+			t.Error("c2 has heard nobody")
+		}
+	})
+}
+
 func TestTheNewerSessionAndTheNewerInstanceWin(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		c1 := w.node("c1")

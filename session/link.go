@@ -148,23 +148,25 @@ type ending struct {
 	redirect string        // address to try next
 	refused  *wire.Refused // by the controller
 	err      error
+	// unanswered: the dial failed.
+	unanswered bool
 }
 
 func (l *Link) note(addr string, end ending) {
 	switch {
 	case end.refused != nil:
-		l.book.failed(addr)
+		l.book.failed(addr, false)
 		l.log.Error("controller refuses this agent", "controller", addr, "code", end.refused.Code, "message", end.refused.Message)
 	case end.redirect != "":
 		l.book.lead(end.redirect)
 		l.log.Debug("redirected", "controller", addr, "leader", end.redirect)
 	case end.welcomed:
-		l.book.failed(addr)
+		l.book.failed(addr, false)
 		l.log.Warn("control session ended", "controller", addr, "error", end.err)
 	default:
 		// Who merely knows no leader may be the next one.
 		if !errors.Is(end.err, errNoLeader) {
-			l.book.failed(addr)
+			l.book.failed(addr, end.unanswered)
 		}
 		l.log.Debug("no session", "controller", addr, "error", end.err)
 	}
@@ -176,7 +178,7 @@ func (l *Link) attempt(ctx context.Context, addr string) ending {
 	conn, err := l.config.Dial(dialCtx, addr, false)
 	cancel()
 	if err != nil {
-		return ending{err: err}
+		return ending{err: err, unanswered: true}
 	}
 	defer conn.Close()
 	t, err := newTransport(conn, controlProfile, true, l.log)

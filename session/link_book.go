@@ -7,10 +7,17 @@ import (
 	"rcd/wire"
 )
 
-// avoidFor is how long an address that just failed is not taken for the leader
-// on a follower's word: followers name a dead leader until they have elected
-// another, and going back and forth would miss their push.
+// avoidFor is how long an address that did not answer is not taken for the
+// leader on a follower's word: followers name a dead leader until they have
+// elected another, and going back and forth would miss their push. One whose
+// session merely broke is worth another try at once.
 const avoidFor = time.Second
+
+// failure is what last went wrong with an address.
+type failure struct {
+	at     time.Time
+	silent bool // it did not even answer the dial
+}
 
 // addressBook says which controller to try next. It belongs to Link.Run's
 // goroutine.
@@ -20,11 +27,11 @@ type addressBook struct {
 	leader     string // to be tried first, once
 	turn       int
 	hops       int
-	failures   map[string]time.Time
+	failures   map[string]failure
 }
 
 func newAddressBook(configured []string, known []wire.Controller) *addressBook {
-	return &addressBook{configured: configured, known: known, failures: map[string]time.Time{}}
+	return &addressBook{configured: configured, known: known, failures: map[string]failure{}}
 }
 
 // addresses returns each address once: those the cluster gave, then the
@@ -91,18 +98,25 @@ func (b *addressBook) welcomed(addr string) {
 	delete(b.failures, addr)
 }
 
-func (b *addressBook) failed(addr string) {
+// failed notes that a try with addr came to nothing, or that its session broke;
+// silent says that it did not answer at all.
+func (b *addressBook) failed(addr string, silent bool) {
 	now := time.Now()
-	for a, at := range b.failures {
-		if now.Sub(at) >= avoidFor {
+	for a, f := range b.failures {
+		if now.Sub(f.at) >= avoidFor {
 			delete(b.failures, a)
 		}
 	}
-	b.failures[addr] = now
+	b.failures[addr] = failure{at: now, silent: silent}
 	b.hops = 0
 }
 
 func (b *addressBook) failedLately(addr string) bool {
-	at, ok := b.failures[addr]
-	return ok && time.Since(at) < avoidFor
+	f, ok := b.failures[addr]
+	return ok && time.Since(f.at) < avoidFor
+}
+
+// avoided reports whether a follower is not to be believed that addr leads.
+func (b *addressBook) avoided(addr string) bool {
+	return b.failedLately(addr) && b.failures[addr].silent
 }

@@ -178,7 +178,7 @@ func (s *linkSession) takeWelcome(w wire.Welcome) error {
 // knows none that is worth a try.
 func (s *linkSession) takeRedirect(r wire.Redirect) *ending {
 	s.controllers(r.Controllers)
-	if r.Addr != "" && !s.link.book.failedLately(r.Addr) {
+	if r.Addr != "" && !s.link.book.avoided(r.Addr) {
 		return &ending{redirect: r.Addr}
 	}
 	if s.welcomed {

@@ -98,12 +98,86 @@ func TestAgentLeavesASilentLeaderWithinEightSeconds(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		c2.want(want(1, 10, model.JobRunning))
 		w.lead(c2, 6)
-		within(t, 6*time.Second, "attached to c2", func() bool { return c2.contact().Attached })
+		within(t, 4*time.Second, "attached to c2", func() bool { return c2.contact().Attached })
 		time.Sleep(5 * time.Second)
 		if n := h.orderCount(); n != 1 {
 			t.Errorf("%d orders, want the first start only: the job was adopted", n)
 		}
 	})
+}
+
+func TestAnAgentStaysForThePushWhileFollowersNameADeadLeader(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		c1, c2, c3 := w.node("c1"), w.node("c2"), w.node("c3")
+		w.lead(c1, 5)
+		w.agent("i1", newHost(), "c1", "c2", "c3")
+		within(t, time.Second, "attached to c1", func() bool { return c1.contact().Attached })
+		c1.freeze()
+		c1.refusing(true)
+		c1.mu.Lock()
+		c1.hang = false
+		c1.mu.Unlock()
+		time.Sleep(5300 * time.Millisecond) // c1 has been left, dialled again and refused
+		heard := max(heardBy(c2), heardBy(c3))
+		time.Sleep(650 * time.Millisecond)
+		if now := max(heardBy(c2), heardBy(c3)); now != heard {
+			t.Errorf("another hello within 650 ms: the agent runs to and fro")
+		}
+		w.lead(c3, 6)
+		if took := within(t, time.Second, "attached to c3", func() bool { return c3.contact().Attached }); took > 200*time.Millisecond {
+			t.Errorf("took %v after the election", took)
+		}
+	})
+}
+
+// heardBy counts the sessions that a node has had or has.
+func heardBy(n *node) int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return len(n.conns)
+}
+
+func TestABrokenLinkToALivingLeaderIsMendedAtOnce(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		c1 := w.node("c1")
+		w.node("c2")
+		w.node("c3")
+		w.lead(c1, 5)
+		w.agent("i1", newHost(), "c1", "c2", "c3")
+		within(t, time.Second, "attached", func() bool { return c1.contact().Attached })
+		c1.cut()
+		if took := within(t, time.Second, "attached again", func() bool { return c1.hellos() == 2 && c1.contact().Attached }); took > 200*time.Millisecond {
+			t.Errorf("took %v", took)
+		}
+	})
+}
+
+func TestTheAddressBookTriesWhatFailedLast(t *testing.T) {
+	b := newAddressBook([]string{"a", "b", "x"}, []wire.Controller{{ID: "1", Addr: "x"}, {ID: "2", Addr: "y"}})
+	if got := []string{b.next(), b.next(), b.next(), b.next(), b.next()}; !slices.Equal(got, []string{"x", "y", "a", "b", "x"}) {
+		t.Errorf("round %q: those the cluster gave come first, each once", got)
+	}
+	b.lead("b")
+	if got := []string{b.next(), b.next()}; !slices.Equal(got, []string{"b", "y"}) {
+		t.Errorf("after a word about the leader %q", got)
+	}
+	b.failed("a", true)
+	b.failed("b", false)
+	if got := []string{b.next(), b.next(), b.next()}; slices.Contains(got, "a") || slices.Contains(got, "b") {
+		t.Errorf("%q, and a and b have just failed", got)
+	}
+	if !b.avoided("a") || b.avoided("b") {
+		t.Error("only what did not answer is not believed to lead")
+	}
+	for _, addr := range []string{"x", "y"} {
+		b.failed(addr, true)
+	}
+	if b.next() == "" {
+		t.Error("nobody is tried when all have failed")
+	}
+	if b.update(b.known) || !b.update([]wire.Controller{{ID: "3", Addr: "z"}}) || b.update(nil) {
+		t.Error("a list counts when it is another one and not empty")
+	}
 }
 
 func TestAgentLeavesAKilledLeaderAtOnce(t *testing.T) {
@@ -223,7 +297,7 @@ func TestNoOrderOfAnOldTermIsObeyed(t *testing.T) {
 		var acks []wire.OrderAck
 		runRaw(t, LinkConfig{Generation: 1, Term: 4}, h, 4*time.Second, func(in *messages) {
 			hello, err := in.receive(time.Second)
-			if err != nil || hello.Hello.Term != 4 {
+			if err != nil || hello.Hello == nil || hello.Hello.Term != 4 {
 				t.Errorf("hello %+v, %v", hello.Hello, err)
 			}
 			in.send(wire.AgentMessage{Welcome: &wire.Welcome{Leader: "x", Generation: 1, Term: 5}})

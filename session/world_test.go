@@ -66,6 +66,7 @@ type node struct {
 
 	mu       sync.Mutex // guards what follows
 	refuse   bool       // connections
+	hang     bool       // connections, until their dial gives up
 	conns    []*gate
 	admitted []wire.Hello
 	admit    func(ctx context.Context, h wire.Hello) error
@@ -229,7 +230,7 @@ func (n *node) freeze() {
 		close(g.frozen)
 	}
 	n.conns = nil
-	n.refuse = true
+	n.hang = true
 }
 
 var errRefused = errors.New("connection refused")
@@ -244,6 +245,11 @@ func (w *world) dial(ctx context.Context, addr string, bulk bool, host string) (
 		return nil, ctx.Err()
 	}
 	n.mu.Lock()
+	if n.hang {
+		n.mu.Unlock()
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
 	defer n.mu.Unlock()
 	if n.refuse {
 		return nil, errRefused
