@@ -19,6 +19,7 @@ func busyBox(t testing.TB) *log {
 	l.ok(exited(done, "i1", 0))
 	l.apply(encode(t, keyed("k", "b", true), submit(pinned("box:gpu0"), pinned("box:gpu0"), selecting("rack"))))
 	l.queued(pinned("box:gpu1"))
+	l.ok(register("free", "f1", spec("g", 0)))
 	return l
 }
 
@@ -42,6 +43,11 @@ func rowsOf(t testing.TB, m *Machine) []byte {
 	return b.Bytes()
 }
 
+func indexesOf(v *View) string {
+	return fmt.Sprint(v.queue.tree.Items(), v.pinned.tree.Items(), v.targets.tree.Keys(), v.active.tree.Items(), v.ended.tree.Items(),
+		v.byDevice.tree.Items(), v.bySubmitter.tree.Items(), v.byHost.tree.Items(), v.requestAge.tree.Items())
+}
+
 func TestABrokenInvariantUndoesTheWholeEntry(t *testing.T) {
 	breaks := map[string]func(*txn){
 		"named":            func(*txn) { broken("the answer is not 42") },
@@ -51,6 +57,26 @@ func TestABrokenInvariantUndoesTheWholeEntry(t *testing.T) {
 		"ready and leased": func(tx *txn) {
 			d := *tx.devices.get("box:gpu0")
 			d.State = model.DeviceReady
+			tx.putDevice(d)
+		},
+		"ready and silent": func(tx *txn) { a := *tx.agents.get("free"); a.Silent = true; tx.putAgent(a) },
+		"running, not begun": func(tx *txn) {
+			j := *tx.jobs.get(tx.View.Active()[0].Number)
+			j.State = model.JobRunning
+			tx.putJob(j)
+		},
+		"ended, lease kept": func(tx *txn) {
+			tx.endJob(tx.View.Active()[0], ending{state: model.JobLost})
+		},
+		"ended twice": func(tx *txn) { tx.endJob(tx.jobs.get(1), ending{state: model.JobLost}) },
+		"above its counter": func(tx *txn) {
+			j := *tx.jobs.get(1)
+			j.Number = tx.meta.LastJob + 1
+			tx.putJob(j)
+		},
+		"labels unsorted": func(tx *txn) {
+			d := *tx.devices.get("box:gpu0")
+			d.Declared = []model.Label{{Key: "b"}, {Key: "a"}}
 			tx.putDevice(d)
 		},
 		"index": func(tx *txn) { tx.active.drop(12345) },
@@ -87,10 +113,25 @@ func TestABrokenInvariantUndoesTheWholeEntry(t *testing.T) {
 			l.check = true
 			l.m.options.PanicOnInvariant = true
 			twin := restored(t, l.m)
+			undone, rows := l.m.View(), contents(t, l.m)
+			indexes := indexesOf(undone)
 			l.ok(exited(active[0], "i1", 0))
-			last := l.entries[len(l.entries)-1]
-			if _, _, err := twin.Apply(last.index, last.term, last.data); err != nil || twin.Digest() != l.m.Digest() {
-				t.Errorf("%v: %s and %s", err, twin.View(), l.m.View())
+			l.ok(&command.JobKill{Job: 2, By: "ann"})
+			l.ok(&command.ConfigSet{Settings: []command.Setting{{Name: "aging_ms", Value: 5}}})
+			var again bytes.Buffer
+			if _, err := (&Snapshot{view: undone}).WriteTo(&again); err != nil || !bytes.Equal(again.Bytes(), rows) {
+				t.Errorf("the view published after the undoing changed (%v)", err)
+			}
+			if got := indexesOf(undone); got != indexes {
+				t.Errorf("its indexes were %s, are %s", indexes, got)
+			}
+			for _, e := range l.entries[len(l.entries)-3:] {
+				if _, _, err := twin.Apply(e.index, e.term, e.data); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if twin.Digest() != l.m.Digest() {
+				t.Errorf("%s and %s", twin.View(), l.m.View())
 			}
 		})
 	}

@@ -104,6 +104,11 @@ func (c *checker) written() {
 			c.device(d)
 		}
 	}
+	for _, host := range c.v.agents.dirty {
+		for _, d := range c.v.devicesOn(host) {
+			c.device(d)
+		}
+	}
 }
 
 func (c *checker) jobs() {

@@ -194,3 +194,24 @@ func TestLateTruthIsAddedOnceAndFinal(t *testing.T) {
 		t.Error("a late report freed or took something")
 	}
 }
+
+func TestSurvivorsOfAnEndedJobTakeOnlyAFreeDevice(t *testing.T) {
+	l := box(t)
+	j := l.queued(pinned("box:gpu1"))
+	l.advanceMS(hourMS)
+	l.ok(silent("box", "i1", hourMS))
+	l.ok(&command.Sweep{Heard: []command.AgentHeard{{Host: "box", Instance: "i1"}}})
+	l.ok(&command.DeviceClear{Device: "box:gpu1"}) // an operator was sure
+	late := exited(j, "i1", 0)
+	late.Survivors = "pid 77"
+	next := l.queued(pinned("box:gpu1"))
+	if r := l.one(late); r.Code != command.AlreadyEnded {
+		t.Fatal(r.Code)
+	}
+	l.wantDevice("box:gpu1", model.DeviceBusy, model.ReasonNone)
+	l.ok(exited(next, "i1", 0))
+	if r := l.one(late); r.Code != command.AlreadyEnded {
+		t.Fatal(r.Code)
+	}
+	l.wantDevice("box:gpu1", model.DeviceUnhealthy, model.ReasonFault)
+}

@@ -38,11 +38,8 @@ func (t *txn) agentRegister(b *command.AgentRegister) answer {
 }
 
 func (t *txn) checkRegistration(b *command.AgentRegister) answer {
-	switch {
-	case b.Host == "" || b.Instance == "" || b.MachineID == "":
+	if b.Host == "" || b.Instance == "" || b.MachineID == "" {
 		return refuse(command.BadRequest, "A registration names its host, its machine and its instance; check the agent's configuration.")
-	case int64(len(b.Devices)) > t.settings.MaxDevicesInHost:
-		return refuse(command.LimitExceeded, "A host has at most %d devices; declare fewer.", t.settings.MaxDevicesInHost)
 	}
 	known := t.agents.get(b.Host)
 	if known == nil && int64(t.agents.len()) >= t.settings.MaxHosts {
@@ -69,7 +66,7 @@ func (t *txn) checkRegistration(b *command.AgentRegister) answer {
 		}
 	}
 	if rows > t.settings.MaxDevicesInHost {
-		return refuse(command.LimitExceeded, "A host has at most %d devices, those it no longer declares included; retire some.", t.settings.MaxDevicesInHost)
+		return refuse(command.LimitExceeded, "A host has at most %d devices, those it no longer declares included; declare fewer, or retire old ones.", t.settings.MaxDevicesInHost)
 	}
 	return answer{}
 }

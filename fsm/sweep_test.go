@@ -198,3 +198,56 @@ func TestAPlacementOfAnotherEpochIsNotTakenBack(t *testing.T) {
 	l.ok(s)
 	l.wantJob(j.Number, model.JobAssigned)
 }
+
+func TestTheHoldoffHoldsWhereItIsTheLongestBound(t *testing.T) {
+	l := box(t)
+	l.ok(&command.ConfigSet{Settings: []command.Setting{
+		{Name: "holdoff_ms", Value: 10 * minuteMS}, {Name: "write_off_after_ms", Value: minuteMS},
+		{Name: "lease_unnamed_ms", Value: minuteMS}, {Name: "lease_unstarted_ms", Value: minuteMS},
+	}})
+	silentJob := l.queued(pinned("box:gpu1"))
+	l.ok(register("far", "f1", spec("g", 0)))
+	unnamedJob := l.queued(pinned("far:g"))
+	sweep := func() {
+		s := silent("box", "i1", hourMS)
+		s.Unnamed = []command.LeaseUnnamed{{Lease: unnamedJob.Lease, UnnamedMS: hourMS}}
+		l.ok(s)
+	}
+	l.advanceMS(10*minuteMS - 1)
+	sweep()
+	l.wantJob(silentJob.Number, model.JobAssigned)
+	l.wantJob(unnamedJob.Number, model.JobAssigned)
+	l.lead() // regained: it starts anew
+	l.advanceMS(10*minuteMS - 1)
+	sweep()
+	l.wantJob(silentJob.Number, model.JobAssigned)
+	l.wantJob(unnamedJob.Number, model.JobAssigned)
+	l.advanceMS(1)
+	sweep()
+	l.wantJob(silentJob.Number, model.JobLost)
+	l.wantJob(unnamedJob.Number, model.JobLost)
+}
+
+func TestALeaseCannotHaveGoneUnnamedForLongerThanItLives(t *testing.T) {
+	l := box(t)
+	l.advanceMS(hourMS)
+	l.ok(&command.Sweep{})
+	j := l.queued(pinned("box:gpu1"))
+	l.advanceMS(5*minuteMS - 1)
+	l.ok(&command.Sweep{EpochMS: 2 * hourMS, Unnamed: []command.LeaseUnnamed{{Lease: j.Lease, UnnamedMS: hourMS}}})
+	l.wantJob(j.Number, model.JobAssigned)
+}
+
+func TestANoWaitJobTakenBackDoesNotWait(t *testing.T) {
+	l := box(t)
+	s := pinned("box:gpu1")
+	s.NoWait = true
+	j := l.queued(s)
+	l.advanceMS(minuteMS)
+	sweep := silent("box", "i1", 3000)
+	sweep.Unordered = []uint64{j.Number}
+	l.ok(sweep)
+	if end := l.wantJob(j.Number, model.JobKilled); end.EndReason != "no-wait: device busy" {
+		t.Errorf("reason %q", end.EndReason)
+	}
+}
