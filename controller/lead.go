@@ -68,7 +68,7 @@ func (c *Controller) sweep(ctx context.Context, now time.Time, term uint64) {
 	defer c.verdicts.Unlock()
 	contacts := c.contacts()
 	c.live.attend(contacts)
-	body, worth := c.live.evidence(now, tableView{c.machine.View()}, contacts, term, c.hub.Ordered)
+	body, worth := c.live.evidence(now, c.machine.View(), contacts, term, c.hub.Ordered)
 	if !worth {
 		return
 	}

@@ -154,8 +154,9 @@ func (v *View) Leases() []*model.Lease {
 	return rows
 }
 
-// leasesOn returns the live leases on a host by number.
-func (v *View) leasesOn(host string) []*model.Lease {
+// LeasesOn returns the live leases on a host by number. The caller owns the
+// slice.
+func (v *View) LeasesOn(host string) []*model.Lease {
 	var rows []*model.Lease
 	v.byHost.tree.Ascend(namedKey{name: host}, func(k namedKey) bool {
 		if k.name != host {
@@ -172,7 +173,7 @@ func (v *View) leasesOn(host string) []*model.Lease {
 // caller owns the slice.
 func (v *View) LiveJobsOn(host string) []*model.Job {
 	var rows []*model.Job
-	for _, l := range v.leasesOn(host) {
+	for _, l := range v.LeasesOn(host) {
 		for _, number := range l.Jobs {
 			rows = append(rows, v.jobs.get(number))
 		}

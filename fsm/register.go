@@ -101,7 +101,7 @@ func (t *txn) reconcileLeases(b *command.AgentRegister, rebooted bool) {
 	if rebooted {
 		reason, origin = "its host rebooted", model.OriginHost
 	}
-	for _, l := range t.View.leasesOn(b.Host) {
+	for _, l := range t.View.LeasesOn(b.Host) {
 		if !l.Begun && !begunBy(b, l) {
 			continue
 		}

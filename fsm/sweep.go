@@ -93,7 +93,7 @@ func (t *txn) judgeSilence(s *command.AgentSilence, age int64, judging bool) {
 func (t *txn) writeOff(host string) {
 	const detail = "its agent was silent past the bound"
 	if !t.settings.RetainDisconnected {
-		for _, l := range t.View.leasesOn(host) {
+		for _, l := range t.View.LeasesOn(host) {
 			t.loseLease(l, detail, model.OriginHost, quarantine(model.ReasonWorkerLost, detail))
 		}
 	}
