@@ -3,6 +3,7 @@ package controller
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"rcd/fsm"
 	"rcd/fsm/command"
@@ -48,6 +49,7 @@ func (a agents) Admit(ctx context.Context, hello wire.Hello) (session.Admission,
 	if err := a.c.node.WaitIndex(ctx, hello.Index); err != nil {
 		return none, fmt.Errorf("reach index %d, which %s has seen: %w", hello.Index, hello.Host, err)
 	}
+	a.c.live.Admit(hello.Host, time.Now())
 	return session.Admission{ClusterID: a.c.identity.Self().ClusterID, Index: a.c.machine.Index()}, nil
 }
 
@@ -83,8 +85,12 @@ func labels(list []wire.LabelKV) []command.KV {
 }
 
 // Desired implements session.Backend.
-func (a agents) Desired(host string) []session.Desired {
-	return desiredOn(a.c.machine.View(), host)
+func (a agents) Desired(host string, term uint64) ([]session.Desired, bool) {
+	view := a.c.machine.View()
+	if view.Term() != term {
+		return nil, false
+	}
+	return desiredOn(view, host), true
 }
 
 func desiredOn(view *fsm.View, host string) []session.Desired {

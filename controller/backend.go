@@ -79,8 +79,8 @@ func (c *Controller) readWithHeard(ctx context.Context, leader string) (*fsm.Vie
 
 // ages lists how long ago each host was heard, on the leader.
 func (c *Controller) ages() map[string]time.Duration {
-	c.live.attend(c.contacts())
-	return c.live.ages(time.Now())
+	c.live.Attend(c.hub.Contacts())
+	return c.live.Ages(time.Now())
 }
 
 // now returns the cluster's now, run on from the last entry by this process's

@@ -33,7 +33,8 @@ type Controller struct {
 	hub      *session.Hub
 
 	role       session.RoleCell
-	live       *liveness
+	live       *session.Liveness
+	reach      *reach
 	clocks     *clocks
 	notify     *notifier
 	peerClient *api.PeerClient
@@ -91,7 +92,7 @@ func New(config Config, deps Deps) (_ *Controller, err error) {
 	c := &Controller{
 		config: config, log: log, identity: identity, web: web,
 		machine: fsm.New(fsm.Options{}),
-		live:    newLiveness(time.Now()), clocks: newClocks(config.NodeID), notify: newNotifier(),
+		live:    session.NewLiveness(time.Now()), reach: newReach(time.Now()), clocks: newClocks(config.NodeID), notify: newNotifier(),
 	}
 	c.life.ctx, c.life.cancel = context.WithCancel(context.Background())
 	c.life.failed = make(chan error, 1)

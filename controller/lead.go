@@ -17,7 +17,8 @@ func (c *Controller) lead(ctx context.Context, epoch raftnode.Epoch) error {
 	if offset, known := c.clocks.median(len(c.node.Members())); known && offset.Abs() > maxClockSkew {
 		return fmt.Errorf("this host's clock is %v off the median of the controllers; set it right", offset.Abs().Round(time.Millisecond))
 	}
-	c.live.reset(time.Now())
+	c.reach.reset(time.Now())
+	c.live.Reset(time.Now())
 	c.hub.Reset()
 	c.setRole(&session.Role{Leading: true, Epoch: ctx, Generation: c.identity.Self().Generation, Term: epoch.Term})
 	defer c.setRole(nil)
@@ -46,10 +47,11 @@ func (c *Controller) judge(ctx context.Context, term uint64) error {
 			// Law 4: a leader that wakes up judges nobody. What it did not
 			// hear while it was stopped is no silence.
 			c.log.Warn("this process was stopped for a while, silence is counted anew", "for", late)
-			c.live.reset(now)
+			c.live.Reset(now)
+			c.reach.reset(now)
 		}
 		last = now
-		if !c.live.reachable(now, len(c.node.Members())/2, unreachableAfter) {
+		if !c.reach.reachable(now, len(c.node.Members())/2, unreachableAfter) {
 			return errUnreachable
 		}
 		c.sweep(ctx, now, term)
@@ -66,9 +68,9 @@ func (c *Controller) judge(ctx context.Context, term uint64) error {
 func (c *Controller) sweep(ctx context.Context, now time.Time, term uint64) {
 	c.verdicts.Lock()
 	defer c.verdicts.Unlock()
-	contacts := c.contacts()
-	c.live.attend(contacts)
-	body, worth := c.live.evidence(now, c.machine.View(), contacts, term, c.hub.Ordered)
+	contacts := c.hub.Contacts()
+	c.live.Attend(contacts)
+	body, worth := c.live.Evidence(now, c.machine.View(), contacts, term, c.hub.Ordered)
 	if !worth {
 		return
 	}
@@ -102,20 +104,4 @@ func (c *Controller) epochBegin(_ uint64, stamp time.Time) []byte {
 		panic("controller: epoch.begin does not encode: " + err.Error())
 	}
 	return encoded
-}
-
-// contacts lists who this node hears, by its sessions.
-func (c *Controller) contacts() []contact {
-	var all []contact
-	for _, h := range c.hub.Contacts() {
-		one := contact{host: h.Host, instance: h.Instance, attached: h.Attached, heard: h.LastHeard, since: h.DetachedSince}
-		if h.Attached {
-			one.since = h.AttachedSince
-		}
-		for _, j := range h.Named {
-			one.leases = append(one.leases, j.Lease)
-		}
-		all = append(all, one)
-	}
-	return all
 }

@@ -37,9 +37,9 @@ func (c *Controller) Contacts(_ context.Context, report api.ContactReport) (api.
 	}
 	now := time.Now()
 	for _, a := range report.Agents {
-		c.live.hear(a.Host, a.Instance, now.Add(-time.Duration(a.AgoMS)*time.Millisecond))
+		c.live.Hear(a.Host, a.Instance, now.Add(-time.Duration(a.AgoMS)*time.Millisecond))
 	}
-	c.live.reported(report.Node, now)
+	c.reach.reported(report.Node, now)
 	c.clocks.report(report.Node, time.UnixMilli(report.WallMS).Sub(now), 0)
 	answer := api.ContactAnswer{Clocks: []api.PeerClock{{Node: c.config.NodeID}}}
 	for node, r := range c.clocks.known() {

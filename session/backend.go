@@ -21,9 +21,12 @@ type Backend interface {
 	// any other error the agent comes again.
 	Admit(ctx context.Context, hello wire.Hello) (Admission, error)
 
-	// Desired returns the assigned and running jobs of a host, in any order.
-	// The hub keeps the slice and writes to nothing in it.
-	Desired(host string) []Desired
+	// Desired returns the assigned and running jobs of a host, in any order, as
+	// the epoch of a term has them. known is false when this node's table is of
+	// another epoch: it was deposed and has not noticed, and what a later leader
+	// placed is not its to order (jepsen/BUGS.md). The hub keeps the slice and
+	// writes to nothing in it.
+	Desired(host string, term uint64) (jobs []Desired, known bool)
 
 	// Started says that the process of a job runs. It is called again until
 	// Desired shows the job as running.

@@ -11,7 +11,11 @@ import (
 // heartbeat and at each nudge; what it did already is left alone until
 // resendAfter has passed.
 func (s *controlSession) reconcile(role Role) error {
-	for _, a := range Reconcile(s.hub.backend.Desired(s.hello.Host), s.snapshot()) {
+	desired, known := s.hub.backend.Desired(s.hello.Host, role.Term)
+	if !known {
+		return nil // an empty list would end what runs
+	}
+	for _, a := range Reconcile(desired, s.snapshot()) {
 		if a.Kind == ActAdopt {
 			if a.MarkStarted {
 				s.started(jobKey{a.Job, a.Lease})

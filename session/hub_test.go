@@ -187,7 +187,7 @@ func TestAKillIsOrderedOnANudge(t *testing.T) {
 		c1.want(want(1, 10, model.JobAssigned))
 		h := newHost()
 		w.agent("i1", h, "c1")
-		within(t, time.Second, "running", func() bool { return c1.wants() == 1 && c1.Desired("")[0].State == model.JobRunning })
+		within(t, time.Second, "running", func() bool { return c1.wants() == 1 && c1.jobs()[0].State == model.JobRunning })
 		c1.want(killed(want(1, 10, model.JobRunning), "killed by ann"))
 		if took := within(t, time.Second, "ended", func() bool { return c1.wants() == 0 }); took > 100*time.Millisecond {
 			t.Errorf("took %v", took)
@@ -276,6 +276,26 @@ func TestAStuckWriteEndsTheSession(t *testing.T) {
 		<-tr.done()
 		if took := time.Since(start); took > 4*time.Second {
 			t.Errorf("the session ended after %v", took)
+		}
+	})
+}
+
+func TestAPassedLeaderOrdersNothingOfALaterEpoch(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		c1 := w.node("c1")
+		w.lead(c1, 5)
+		h := newHost()
+		h.jobs[jobKey{2, 4}] = has(2, 4, wire.PhaseRunning)
+		c1.tableTerm = 6 // its table has moved on, and nobody has told it
+		c1.want(want(1, 10, model.JobAssigned))
+		w.agent("i1", h, "c1")
+		within(t, time.Second, "attached", func() bool { return c1.contact().Attached })
+		for range 20 {
+			c1.hub.Nudge("box")
+			time.Sleep(time.Second)
+		}
+		if n := h.orderCount(); n != 0 {
+			t.Errorf("%d orders were drawn from the table of a later epoch", n)
 		}
 	})
 }

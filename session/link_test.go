@@ -26,7 +26,7 @@ func TestAgentFindsTheLeaderThroughAFollowerAndRunsAJob(t *testing.T) {
 			t.Errorf("one redirect took %v", took)
 		}
 		within(t, time.Second, "job recorded as running", func() bool {
-			return len(c2.Desired("")) == 1 && c2.Desired("")[0].State == model.JobRunning
+			return len(c2.jobs()) == 1 && c2.jobs()[0].State == model.JobRunning
 		})
 		if !c2.hub.Ordered(1, 10) || c2.hub.Ordered(1, 11) {
 			t.Error("the hub does not know which start it has written")

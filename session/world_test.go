@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net"
 	"runtime"
 	"slices"
@@ -71,11 +72,13 @@ type node struct {
 	admitted []wire.Hello
 	admit    func(ctx context.Context, h wire.Hello) error
 	desired  map[uint64]Desired
-	outcomes []wire.Outcome
-	finish   func(ctx context.Context, o wire.Outcome) (bool, error)
-	starts   int
-	index    uint64
-	ended    []error // of control sessions
+	// tableTerm is the epoch that desired is of; 0: whoever asks.
+	tableTerm uint64
+	outcomes  []wire.Outcome
+	finish    func(ctx context.Context, o wire.Outcome) (bool, error)
+	starts    int
+	index     uint64
+	ended     []error // of control sessions
 }
 
 func (w *world) node(id string) *node {
@@ -127,14 +130,24 @@ func (n *node) Admit(ctx context.Context, h wire.Hello) (Admission, error) {
 	return Admission{ClusterID: "k", Index: n.index}, nil
 }
 
-func (n *node) Desired(string) []Desired {
+func (n *node) Desired(_ string, term uint64) ([]Desired, bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	if n.tableTerm != 0 && n.tableTerm != term {
+		return nil, false
+	}
 	var out []Desired
 	for _, d := range n.desired {
 		out = append(out, d)
 	}
-	return out
+	return out, true
+}
+
+// jobs is what the node's table wants, whatever its epoch.
+func (n *node) jobs() []Desired {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return slices.Collect(maps.Values(n.desired))
 }
 
 func (n *node) Started(_ context.Context, _, _ string, job, lease uint64) error {
