@@ -118,7 +118,7 @@ func New(config Config, deps Deps) (_ *Controller, err error) {
 		Multiplier: config.RaftMultiplier,
 	}, raftnode.Deps{
 		Identity: identity, Streams: c.streams, Dialer: dialer,
-		StateMachine: replica{c}, EpochBegin: c.epochBegin, OnApply: c.applied, Logger: log,
+		StateMachine: replica{c}, EpochBegin: c.epochBegin, OnApply: c.applied, Logger: deps.Logger,
 	})
 	if err != nil {
 		return nil, err

@@ -30,6 +30,7 @@ Example configuration:
 }
 
 func (c *agentRunCmd) Run(s *session) error {
+	hideSecrets(s.logger)
 	config, err := agent.LoadConfig(c.Config)
 	if err != nil {
 		return err

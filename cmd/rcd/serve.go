@@ -40,6 +40,7 @@ Starting again with the same flags changes nothing.`
 }
 
 func (c *serveCmd) Run(s *session) error {
+	hideSecrets(s.logger)
 	join, err := parseJoin(c.Join)
 	if err != nil {
 		return err
