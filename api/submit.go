@@ -27,11 +27,11 @@ func (s *server) submit(ctx context.Context, c *call) (reply, error) {
 	if err != nil {
 		return reply{}, err
 	}
-	request, err := submitRequest(c, in.IdempotencyKey)
+	request, also, err := submitRequests(c, in.IdempotencyKey)
 	if err != nil {
 		return reply{}, err
 	}
-	result, index, err := s.propose(ctx, request, &command.JobEnqueue{Jobs: []command.JobSpec{spec}})
+	result, index, err := s.proposeBoth(ctx, request, also, &command.JobEnqueue{Jobs: []command.JobSpec{spec}})
 	if err != nil {
 		return reply{}, err
 	}
@@ -42,19 +42,23 @@ func (s *server) submit(ctx context.Context, c *call) (reply, error) {
 	return reply{status: http.StatusCreated, body: wireJob(result.Jobs[0]), index: index, leader: s.NodeID}, nil
 }
 
-// submitRequest is the request ID of a submit. The body's field keeps the
-// ancestor's rule: the earlier job, whatever the body says now. When both are
-// given the field is the ID, because it is the promise that outlives one call
-// of a client; repeats under the header's repeat the field too.
-func submitRequest(c *call, clientKey string) (command.Request, error) {
+// submitRequests are the request IDs of a submit. The header's refuses another
+// body; the body's field keeps the ancestor's rule: the earlier job, whatever
+// the body says now. Either is enough to know a submit by. An ID that this
+// edge has made up stands back for one that the caller gave.
+func submitRequests(c *call, clientKey string) (header, field command.Request, err error) {
 	if clientKey == "" {
-		return c.request(), nil
+		return c.request(), field, nil
 	}
 	const longest = command.MaxRequestID - len("k:")
 	if len(clientKey) > longest {
-		return command.Request{}, badRequest("idempotency_key has %d bytes; use at most %d", len(clientKey), longest)
+		return header, field, badRequest("idempotency_key has %d bytes; use at most %d", len(clientKey), longest)
 	}
-	return command.Request{Scope: c.who.Scope, ID: "k:" + clientKey, Digest: c.digest()}, nil
+	field = command.Request{Scope: c.who.Scope, ID: "k:" + clientKey, Digest: c.digest()}
+	if c.minted {
+		return field, header, nil
+	}
+	return c.request(), field, nil
 }
 
 // jobSpec turns a body into what the lease table takes. Only what the table

@@ -10,8 +10,10 @@ import (
 	"io"
 	"net/http"
 	"time"
+	"unicode/utf8"
 
 	"rcd/fsm/command"
+	"rcd/internal/codec"
 	"rcd/internal/ident"
 	"rcd/raftnode"
 	"rcd/wire"
@@ -162,6 +164,9 @@ func readCall(w http.ResponseWriter, r *http.Request, who Identity) (*call, erro
 	if len(c.key) > longest {
 		return nil, badRequest("the Idempotency-Key has %d bytes; use at most %d, a UUID for example", len(c.key), longest)
 	}
+	if !utf8.ValidString(c.key) || !utf8.ValidString(c.target) {
+		return nil, badRequest("the Idempotency-Key or the ID in the path is not UTF-8; use plain text")
+	}
 	if c.key == "" {
 		c.key, c.minted = ident.New(), true
 	}
@@ -214,10 +219,19 @@ func decodeBody(body []byte, into any) error {
 // propose puts a command into the log of this node, which leads, and returns
 // the answer if it was accepted.
 func (s *server) propose(ctx context.Context, request command.Request, body any) (command.Result, uint64, error) {
-	cmd, err := command.Encode(request, body)
+	return s.proposeBoth(ctx, request, command.Request{}, body)
+}
+
+// proposeBoth is propose for a command with two request IDs.
+func (s *server) proposeBoth(ctx context.Context, request, also command.Request, body any) (command.Result, uint64, error) {
+	cmd, err := command.EncodeBoth(request, also, body)
 	if errors.Is(err, command.ErrTooLarge) {
 		return command.Result{}, 0, refuse(http.StatusRequestEntityTooLarge, wire.CodeBodyTooLarge,
 			"the request makes a command over %d bytes; put large data in a file on the device's host", command.MaxCommandBytes)
+	}
+	if errors.Is(err, command.ErrUnencodable) {
+		return command.Result{}, 0, badRequest("the request holds a list of more than %d or a map of more than %d elements, or text that is not UTF-8; put large data in a file on the device's host",
+			codec.MaxArrayElements, codec.MaxMapPairs)
 	}
 	if err != nil {
 		return command.Result{}, 0, badRequest("the request cannot be encoded: %v", err)

@@ -27,13 +27,27 @@ func (a agents) Index() uint64 { return a.c.machine.Index() }
 // Controllers implements session.Backend.
 func (a agents) Controllers() []wire.Controller { return a.c.controllers() }
 
-// Admit implements session.Backend. It holds off sweeps: a hello waits for a
-// verdict in flight on its host, and none is passed on it meanwhile.
+// Admit implements session.Backend. It first makes sure that this node may
+// speak and knows what the agent has seen, which holds up nobody else; then it
+// keeps sweeps off: a hello waits for a verdict in flight on its host, and none
+// is passed from here until the session is attached.
 func (a agents) Admit(ctx context.Context, hello wire.Hello) (session.Admission, error) {
 	var none session.Admission
+	if _, err := a.c.node.Read(ctx, raftnode.Linearizable); err != nil {
+		return none, fmt.Errorf("verify leadership before reconciling %s: %w", hello.Host, err)
+	}
+	if err := a.c.node.WaitIndex(ctx, hello.Index); err != nil {
+		return none, fmt.Errorf("reach index %d, which %s has seen: %w", hello.Index, hello.Host, err)
+	}
 	a.c.verdicts.RLock()
 	defer a.c.verdicts.RUnlock()
 	known := a.c.machine.View().Agent(hello.Host)
+	if known != nil && known.MachineID != hello.MachineID {
+		// The table would refuse it too; a host that comes every few seconds
+		// must not fill the log.
+		return none, &session.Refusal{Code: string(command.WrongMachine), Message: fmt.Sprintf(
+			"the host name %q belongs to another machine; give this one a name of its own, or have an operator retire the old one", hello.Host)}
+	}
 	if known == nil || known.Instance != hello.Instance {
 		result, _, err := a.c.propose(ctx, registration(hello))
 		if err != nil {
@@ -42,12 +56,6 @@ func (a agents) Admit(ctx context.Context, hello wire.Hello) (session.Admission,
 		if result.Code != command.OK {
 			return none, &session.Refusal{Code: string(result.Code), Message: result.Message}
 		}
-	}
-	if _, err := a.c.node.Read(ctx, raftnode.Linearizable); err != nil {
-		return none, fmt.Errorf("verify leadership before reconciling %s: %w", hello.Host, err)
-	}
-	if err := a.c.node.WaitIndex(ctx, hello.Index); err != nil {
-		return none, fmt.Errorf("reach index %d, which %s has seen: %w", hello.Index, hello.Host, err)
 	}
 	a.c.live.Admit(hello.Host, time.Now())
 	return session.Admission{ClusterID: a.c.identity.Self().ClusterID, Index: a.c.machine.Index()}, nil

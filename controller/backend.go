@@ -80,7 +80,7 @@ func (c *Controller) readWithHeard(ctx context.Context, leader string) (*fsm.Vie
 // ages lists how long ago each host was heard, on the leader.
 func (c *Controller) ages() map[string]time.Duration {
 	c.live.Attend(c.hub.Contacts())
-	return c.live.Ages(time.Now())
+	return c.live.Ages(time.Now(), c.machine.View().Agents())
 }
 
 // now returns the cluster's now, run on from the last entry by this process's

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"time"
+	"unicode/utf8"
 
 	"rcd/api"
 	"rcd/internal/mux"
@@ -38,6 +39,9 @@ type Deps struct {
 	DialContext func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
+// maxNodeID bounds a controller's ID in bytes: it stands in every preface.
+const maxNodeID = 64
+
 // minClusterKey is the fewest bytes of a cluster key: below that it can be
 // guessed offline from one recorded preface.
 const minClusterKey = 16
@@ -47,6 +51,7 @@ var (
 	errShortKey     = errors.New("RCD_CLUSTER_KEY is too short; it needs at least 16 bytes")
 	errNoTokens     = errors.New("RC_TOKENS is not set; give token:role pairs, for example RC_TOKENS=s3cret:admin,w0rker:worker")
 	errNoWorker     = errors.New("RC_TOKENS has no worker token, so no agent could join; add one, for example …,w0rker:worker")
+	errBadID        = errors.New("the controller's ID must be plain UTF-8 text of at most 64 bytes, such as c1")
 	errNoID         = errors.New("a controller needs an ID, a data directory and two addresses")
 )
 
@@ -54,6 +59,9 @@ func (c Config) check() (api.Tokens, error) {
 	var none api.Tokens
 	if c.NodeID == "" || c.DataDir == "" {
 		return none, errNoID
+	}
+	if !utf8.ValidString(c.NodeID) || len(c.NodeID) > maxNodeID {
+		return none, errBadID
 	}
 	if c.ClusterKey == "" {
 		return none, errNoClusterKey

@@ -50,7 +50,6 @@ func (c *Controller) judge(ctx context.Context, term uint64) error {
 			c.live.Reset(now)
 			c.reach.reset(now)
 		}
-		last = now
 		if !c.reach.reachable(now, len(c.node.Members())/2, unreachableAfter) {
 			return errUnreachable
 		}
@@ -59,6 +58,7 @@ func (c *Controller) judge(ctx context.Context, term uint64) error {
 			pruned = now
 			c.prune(ctx)
 		}
+		last = time.Now() // slow work of ours is no stop of the process
 	}
 }
 

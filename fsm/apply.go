@@ -127,7 +127,7 @@ func (t *txn) result(a answer) command.Result {
 			r.Code = command.NotPlaced
 		}
 	}
-	t.settleRequest(a.request, &r)
+	t.settleRequest(a, &r)
 	switch {
 	case len(a.jobs) > 0 && len(r.Jobs) == 0:
 		r.Code = command.NotFound
@@ -142,22 +142,22 @@ func (t *txn) result(a answer) command.Result {
 }
 
 // settleRequest gives a repeated request the outcome of the first one, and
-// records an outcome that only the scheduling decided.
-func (t *txn) settleRequest(key string, r *command.Result) {
-	if key == "" {
+// records an outcome that only the scheduling decided. A row that a later
+// command of this entry has forgotten is left alone.
+func (t *txn) settleRequest(a answer, r *command.Result) {
+	if a.known != "" {
+		if row := t.requests.get(a.known); row != nil {
+			r.Code = command.Code(row.Outcome)
+		}
+	}
+	if r.Code == command.OK {
 		return
 	}
-	row := t.requests.get(key)
-	if row == nil {
-		return // forgotten by a later command of this entry
-	}
-	if r.Repeat {
-		r.Code = command.Code(row.Outcome)
-		return
-	}
-	if r.Code != command.OK {
-		now := *row
-		now.Outcome = string(r.Code)
-		t.requests.put(&t.digest, key, now)
+	for _, key := range a.requests {
+		if row := t.requests.get(key); row != nil {
+			now := *row
+			now.Outcome = string(r.Code)
+			t.requests.put(&t.digest, key, now)
+		}
 	}
 }

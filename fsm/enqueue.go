@@ -3,6 +3,8 @@ package fsm
 import (
 	"fmt"
 	"slices"
+	"strings"
+	"unicode"
 
 	"rcd/fsm/command"
 	"rcd/model"
@@ -51,6 +53,16 @@ func (t *txn) jobEnqueue(b *command.JobEnqueue, identity string) answer {
 	return a
 }
 
+// Bounds of what a submitter says of a job, in bytes and seconds. Ten years
+// are beyond any job, and far from where nanoseconds overflow.
+const (
+	maxSubmitter = 256
+	maxNote      = 1024
+	maxCwd       = 4096
+	maxRuntimeS  = 10 * 365 * 24 * 3600
+	maxNamed     = 128 // of a name that comes back in a sentence
+)
+
 // checkSpec refuses what no queue should hold.
 func (t *txn) checkSpec(s *command.JobSpec) answer {
 	if a := checkShape(s); a.Code != command.OK {
@@ -73,6 +85,14 @@ func checkShape(s *command.JobSpec) answer {
 	switch {
 	case s.Submitter == "":
 		return bad("The submitter is missing; say who asks.")
+	case len(s.Submitter) > maxSubmitter || strings.ContainsFunc(s.Submitter, unicode.IsControl):
+		return bad("The submitter is longer than 256 bytes or holds a control character; say who asks in a short name.")
+	case len(s.Note) > maxNote:
+		return bad("The reason is longer than 1024 bytes; say it shorter.")
+	case len(s.Cwd) > maxCwd:
+		return bad("The directory is longer than 4096 bytes; no host has such a path.")
+	case s.MaxRuntimeS > maxRuntimeS || s.IdleTimeoutS > maxRuntimeS:
+		return bad("A runtime or an idle timeout is at most ten years; ask for less, or leave it out.")
 	case s.Pinned == "" && s.Selector == "":
 		return bad("There is no target; name a device or give a selector.")
 	case s.Pinned != "" && s.Selector != "":
@@ -81,6 +101,8 @@ func checkShape(s *command.JobSpec) answer {
 		return bad("This kind is not known; use job or hold.")
 	case s.Stdio > model.StdioPipe:
 		return bad("This stdio mode is not known; use tty, pipe or none.")
+	case s.Kind == model.KindJob && len(s.Command) > 0 && s.Command[0] == "":
+		return bad("The program's name is empty; give a program.")
 	case s.Kind == model.KindJob && len(s.Command) == 0:
 		return bad("There is no command; give at least a program.")
 	case s.Kind == model.KindHold && (len(s.Command) > 0 || s.Cwd != "" || len(s.Env) > 0 || s.IdleTimeoutS != 0 || s.Stdio != model.StdioLogs):
@@ -91,10 +113,18 @@ func checkShape(s *command.JobSpec) answer {
 	return answer{}
 }
 
+// short cuts a text that is to come back in a sentence.
+func short(text string) string {
+	if len(text) <= maxNamed {
+		return text
+	}
+	return strings.ToValidUTF8(text[:maxNamed], "") + "…"
+}
+
 func (t *txn) checkPinned(s *command.JobSpec) answer {
 	d := t.devices.get(s.Pinned)
 	if d == nil {
-		return refuse(command.UnknownDevice, "No host has registered a device %q; list the devices to see their names.", s.Pinned)
+		return refuse(command.UnknownDevice, "No host has registered a device %q; list the devices to see their names.", short(s.Pinned))
 	}
 	if !scheduler.Tolerates(d.MaxRuntimeS, s.MaxRuntimeS) {
 		return refuse(command.RuntimeAboveLimit, "The job asks for %d s and %s allows %d s at most; ask for less or use another device.", s.MaxRuntimeS, d.ID, d.MaxRuntimeS)
@@ -110,9 +140,9 @@ func (t *txn) checkSelector(s *command.JobSpec) answer {
 	matched, tolerated := t.sched.Serves(s.Selector, parsed, s.MaxRuntimeS)
 	switch {
 	case !matched:
-		return refuse(command.NoMatchingDevice, "No registered device matches %q; list the devices to see their labels.", s.Selector)
+		return refuse(command.NoMatchingDevice, "No registered device matches %q; list the devices to see their labels.", short(s.Selector))
 	case !tolerated:
-		return refuse(command.RuntimeAboveLimit, "The job asks for %d s and no device that matches %q allows as much; ask for less.", s.MaxRuntimeS, s.Selector)
+		return refuse(command.RuntimeAboveLimit, "The job asks for %d s and no device that matches %q allows as much; ask for less.", s.MaxRuntimeS, short(s.Selector))
 	}
 	return answer{}
 }

@@ -78,6 +78,9 @@ func (t *txn) checkDevice(d *command.DeviceSpec) answer {
 	if d.MaxRuntimeS < 0 {
 		return refuse(command.BadRequest, "The ceiling of %q is negative; use 0 for none.", d.Name)
 	}
+	if d.MaxRuntimeS > maxRuntimeS {
+		return refuse(command.BadRequest, "The ceiling of %q is above ten years; use less, or 0 for none.", d.Name)
+	}
 	for _, labels := range [][]command.KV{d.Declared, d.Detected} {
 		if int64(len(labels)) > t.settings.MaxLabels {
 			return refuse(command.LimitExceeded, "A device has at most %d labels of one source; %q has %d.", t.settings.MaxLabels, d.Name, len(labels))

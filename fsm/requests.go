@@ -14,52 +14,83 @@ func requestName(scope, id string) string {
 }
 
 // once runs a command at most once per request ID. Only accepted commands are
-// remembered: a refused one has had no effect, so it may be tried again.
+// remembered: a refused one has had no effect, so it may be tried again. Of two
+// IDs either is enough to know the command by, and both are remembered.
 func (t *txn) once(c command.Command, run func() answer) answer {
-	r := c.Request
-	if r.ID == "" {
-		return run()
+	var ids []command.Request
+	for _, r := range []command.Request{c.Request, c.Also} {
+		if len(r.ID) > command.MaxRequestID {
+			return refuse(command.BadRequest, "The request ID is longer than %d bytes; use a shorter one, such as a UUID.", command.MaxRequestID)
+		}
+		if r.ID != "" {
+			ids = append(ids, r)
+		}
 	}
-	if len(r.ID) > command.MaxRequestID {
-		return refuse(command.BadRequest, "The request ID is longer than %d bytes; use a shorter one, such as a UUID.", command.MaxRequestID)
+	var earlier *model.Request
+	var known string
+	for _, r := range ids {
+		key := requestName(r.Scope, r.ID)
+		row := t.requests.get(key)
+		if row == nil {
+			continue
+		}
+		if (r.Strict && !bytes.Equal(r.Digest, row.Digest)) || uint16(c.Kind) != row.Kind {
+			return refuse(command.KeyReused, "This request ID was used before for another request; use a new one.")
+		}
+		if earlier == nil {
+			earlier, known = row, key
+		}
 	}
-	key := requestName(r.Scope, r.ID)
-	if earlier := t.requests.get(key); earlier != nil {
-		return t.repeat(c, key, earlier)
+	room := t.roomForRequests(ids)
+	if earlier != nil {
+		a := answer{Result: command.Result{Repeat: true}, jobs: earlier.Jobs, device: earlier.Device, known: known}
+		if room {
+			a.requests = t.remember(c, ids, a)
+		}
+		return a
 	}
-	if !t.roomForRequest() {
+	if !room {
 		return refuse(command.Overloaded, "The table of request IDs is full of recent ones; wait a minute and send this again with the same ID.")
 	}
 	a := run()
-	if a.Code != command.OK {
-		return a
+	if a.Code == command.OK {
+		a.requests = t.remember(c, ids, a)
 	}
-	row := model.Request{
-		Scope: r.Scope, ID: r.ID, Digest: r.Digest, Kind: uint16(c.Kind),
-		Jobs: a.jobs, Device: a.device, UptimeMS: t.uptimeMS(),
-	}
-	t.requests.put(&t.digest, key, row)
-	t.requestAge.add(requestKey{row.UptimeMS, key})
-	a.request = key
 	return a
 }
 
-// repeat answers a request ID that is known.
-func (t *txn) repeat(c command.Command, key string, earlier *model.Request) answer {
-	otherBody := c.Request.Strict && !bytes.Equal(c.Request.Digest, earlier.Digest)
-	if otherBody || uint16(c.Kind) != earlier.Kind {
-		return refuse(command.KeyReused, "This request ID was used before for another request; use a new one.")
+// remember keeps the IDs that are not known yet, with what an accepted command
+// did, and returns the keys of their rows.
+func (t *txn) remember(c command.Command, ids []command.Request, a answer) (keys []string) {
+	for _, r := range ids {
+		key := requestName(r.Scope, r.ID)
+		if t.requests.get(key) != nil {
+			continue
+		}
+		row := model.Request{
+			Scope: r.Scope, ID: r.ID, Digest: r.Digest, Kind: uint16(c.Kind),
+			Jobs: a.jobs, Device: a.device, UptimeMS: t.uptimeMS(),
+		}
+		t.requests.put(&t.digest, key, row)
+		t.requestAge.add(requestKey{row.UptimeMS, key})
+		keys = append(keys, key)
 	}
-	return answer{
-		Result: command.Result{Repeat: true},
-		jobs:   earlier.Jobs, device: earlier.Device, request: key,
-	}
+	return keys
 }
 
-// roomForRequest makes room for one more request row when the table is at its
-// bound, by forgetting the oldest if that is old enough.
-func (t *txn) roomForRequest() bool {
-	for int64(t.requests.len()) >= t.settings.MaxRequests {
+// roomForRequests makes room for the rows of the IDs that are not known, when
+// the table is at its bound, by forgetting the oldest if they are old enough.
+func (t *txn) roomForRequests(ids []command.Request) bool {
+	fresh := 0
+	for _, r := range ids {
+		if t.requests.get(requestName(r.Scope, r.ID)) == nil {
+			fresh++
+		}
+	}
+	if fresh == 0 {
+		return true
+	}
+	for int64(t.requests.len()+fresh) > t.settings.MaxRequests {
 		if !t.dropOldestRequest() {
 			return false
 		}

@@ -31,9 +31,12 @@ type txn struct {
 // answer is a result before the entry's scheduling.
 type answer struct {
 	command.Result
-	jobs    []uint64
-	device  string
-	request string // key of the request row, or ""
+	jobs   []uint64
+	device string
+	// known is the key of the request row that a repeat was known by, or "";
+	// requests are the keys of the rows that this command added.
+	known    string
+	requests []string
 }
 
 // Milliseconds of the two clocks.

@@ -115,15 +115,15 @@ func (l *Liveness) Attend(contacts []Contact) {
 	}
 }
 
-// Ages lists how long ago each host was heard since the last Reset.
-func (l *Liveness) Ages(now time.Time) map[string]time.Duration {
+// Ages lists how long ago each of the agents was heard, by host. One that was
+// not heard since the last Reset is left out.
+func (l *Liveness) Ages(now time.Time, agents []*model.Agent) map[string]time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	ages := make(map[string]time.Duration, len(l.heard))
-	for p, at := range l.heard {
-		age := max(0, now.Sub(at))
-		if known, ok := ages[p.host]; !ok || age < known {
-			ages[p.host] = age
+	ages := make(map[string]time.Duration, len(agents))
+	for _, a := range agents {
+		if at, ok := l.heard[process{a.Host, a.Instance}]; ok {
+			ages[a.Host] = max(0, now.Sub(at))
 		}
 	}
 	return ages

@@ -118,7 +118,8 @@ func TestAgesBeginWithTheEpoch(t *testing.T) {
 	l := NewLiveness(zero)
 	l.Hear("early", "i1", zero.Add(-time.Second))
 	l.Hear("box", "i1", zero.Add(2*time.Second))
-	ages := l.Ages(zero.Add(5 * time.Second))
+	l.Hear("box", "impostor", zero.Add(4*time.Second))
+	ages := l.Ages(zero.Add(5*time.Second), []*model.Agent{{Host: "box", Instance: "i1"}, {Host: "early", Instance: "i1"}})
 	if len(ages) != 1 || ages["box"] != 3*time.Second {
 		t.Errorf("ages %v, want only box at 3 s: what came before the epoch counts for nothing", ages)
 	}

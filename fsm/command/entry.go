@@ -72,7 +72,10 @@ const MaxRequestID = 256
 type Command struct {
 	Kind    Kind
 	Request Request
-	Body    any // one of the pointer types in body.go
+	// Also is a second request ID of the same command, or the zero value: a
+	// submit may carry one in its header and one in its body.
+	Also Request
+	Body any // one of the pointer types in body.go
 	// Skip is set for an optional kind that this build does not know: Body is
 	// nil and the command changes nothing.
 	Skip bool
@@ -81,12 +84,22 @@ type Command struct {
 type frame struct {
 	Request *Request         `cbor:"1,keyasint"`
 	Body    codec.RawMessage `cbor:"2,keyasint"`
+	Also    *Request         `cbor:"3,keyasint,omitempty"`
 }
 
 // Encode returns the bytes of one command. Body must be the pointer type that
 // belongs to a kind; anything else is an error, and so is a command above
-// MaxCommandBytes (ErrTooLarge).
+// MaxCommandBytes (ErrTooLarge). What Decode would refuse is refused here
+// (ErrUnencodable): in the log it would halt every node for good.
 func Encode(request Request, body any) ([]byte, error) {
+	return EncodeBoth(request, Request{}, body)
+}
+
+// EncodeBoth is Encode for a command with two request IDs; either may be zero.
+func EncodeBoth(request, also Request, body any) ([]byte, error) {
+	if request.ID == "" {
+		request, also = also, Request{}
+	}
 	kind, ok := kindOf(body)
 	if !ok {
 		return nil, fmt.Errorf("encode command: no kind for %T", body)
@@ -99,6 +112,9 @@ func Encode(request Request, body any) ([]byte, error) {
 	if request.ID != "" {
 		f.Request = &request
 	}
+	if also.ID != "" {
+		f.Also = &also
+	}
 	out, err := codec.Marshal(f)
 	if err != nil {
 		return nil, fmt.Errorf("encode %s: %w", kind, err)
@@ -107,8 +123,15 @@ func Encode(request Request, body any) ([]byte, error) {
 	if len(sealed) > MaxCommandBytes {
 		return nil, ErrTooLarge
 	}
+	if _, err := Decode(sealed); err != nil {
+		return nil, fmt.Errorf("%w: %s: %w", ErrUnencodable, kind, err)
+	}
 	return sealed, nil
 }
+
+// ErrUnencodable means a command that no node could decode: text that is not
+// UTF-8, or a list or map above the bounds of the encoding.
+var ErrUnencodable = errors.New("command cannot be encoded")
 
 // ErrTooLarge means a command above MaxCommandBytes.
 var ErrTooLarge = errors.New("command above 1 MiB")
@@ -138,6 +161,9 @@ func Decode(data []byte) (Command, error) {
 	c := Command{Kind: kind, Body: body}
 	if f.Request != nil {
 		c.Request = *f.Request
+	}
+	if f.Also != nil {
+		c.Also = *f.Also
 	}
 	return c, nil
 }
