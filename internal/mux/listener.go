@@ -1,6 +1,7 @@
 package mux
 
 import (
+	"container/list"
 	"context"
 	"errors"
 	"fmt"
@@ -12,9 +13,10 @@ import (
 )
 
 const (
-	// maxPending bounds the handshakes in progress: silent peers hold a place
-	// for 3 s each, so this many must not be worth anything to an attacker and
-	// still carry a fleet that reconnects at once.
+	// maxPending bounds the handshakes in progress, and still carries a fleet
+	// that reconnects at once. A silent peer would hold its place for 3 s; past
+	// the bound the longest waiting one makes room, because an honest handshake
+	// takes two round trips and silence only grows.
 	maxPending = 256
 
 	// backlog bounds the authenticated connections that wait in one channel.
@@ -46,7 +48,7 @@ type Listener struct {
 
 	mu       sync.Mutex // guards what follows
 	closed   bool
-	pending  map[net.Conn]struct{}
+	pending  *list.List // of net.Conn, the longest waiting first
 	channels map[Type]*channel
 }
 
@@ -66,7 +68,7 @@ func NewListener(inner net.Listener, config Config) (*Listener, error) {
 		config:   config,
 		inner:    inner,
 		slots:    make(chan struct{}, maxPending),
-		pending:  map[net.Conn]struct{}{},
+		pending:  list.New(),
 		channels: map[Type]*channel{},
 	}
 	l.wait.Add(1)
@@ -106,8 +108,8 @@ func (l *Listener) Close() error {
 		return nil
 	}
 	l.closed = true
-	for c := range l.pending {
-		c.Close()
+	for place := l.pending.Front(); place != nil; place = place.Next() {
+		place.Value.(net.Conn).Close()
 	}
 	channels := make([]*channel, 0, len(l.channels))
 	for _, ch := range l.channels {
@@ -143,23 +145,24 @@ func (l *Listener) acceptLoop() {
 		select {
 		case l.slots <- struct{}{}:
 		default:
-			c.Close() // no place even to say so
-			continue
+			l.evict()
+			l.slots <- struct{}{} // the evicted one leaves at once
 		}
-		if !l.track(c) {
+		place, ok := l.track(c)
+		if !ok {
 			<-l.slots
 			c.Close()
 			return
 		}
 		l.wait.Add(1)
-		go l.serve(c)
+		go l.serve(c, place)
 	}
 }
 
-func (l *Listener) serve(c net.Conn) {
+func (l *Listener) serve(c net.Conn, place *list.Element) {
 	defer l.wait.Done()
 	defer func() { <-l.slots }()
-	defer l.untrack(c)
+	defer l.untrack(place)
 	if err := c.SetDeadline(time.Now().Add(handshakeTimeout)); err != nil {
 		c.Close()
 		return
@@ -231,20 +234,28 @@ func (l *Listener) isClosed() bool {
 	return l.closed
 }
 
-func (l *Listener) track(c net.Conn) bool {
+func (l *Listener) track(c net.Conn) (place *list.Element, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed {
-		return false
+		return nil, false
 	}
-	l.pending[c] = struct{}{}
-	return true
+	return l.pending.PushBack(c), true
 }
 
-func (l *Listener) untrack(c net.Conn) {
+func (l *Listener) untrack(place *list.Element) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	delete(l.pending, c)
+	l.pending.Remove(place)
+}
+
+// evict closes the connection whose handshake has taken longest.
+func (l *Listener) evict() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if oldest := l.pending.Front(); oldest != nil {
+		oldest.Value.(net.Conn).Close()
+	}
 }
 
 // channel is the listener of one type. room holds a token for each connection

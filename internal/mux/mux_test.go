@@ -181,13 +181,27 @@ func TestSilentPeersNeitherBlockOthersNorStay(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := excess.Read(make([]byte, 1)); err != io.EOF {
-			t.Errorf("the peer past the bound got %v", err)
+		if _, err := silent[0].Read(make([]byte, 1)); err != io.EOF {
+			t.Errorf("the longest silent peer got %v when the bound was passed", err)
 		}
 		if took := time.Since(start); took != 0 {
-			t.Errorf("it was turned away after %v", took)
+			t.Errorf("it made room after %v", took)
 		}
-		for _, c := range append(silent, last) {
+		another, err := d.Dial(context.Background(), "c1", Raft)
+		if err != nil {
+			t.Errorf("a good peer at the bound: %v", err)
+		} else {
+			defer another.Close()
+			accepted, err := ch.Accept()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer accepted.Close()
+		}
+		if took := time.Since(start); took != 0 {
+			t.Errorf("a good peer at the bound waited %v", took)
+		}
+		for _, c := range append(silent[2:], last, excess) {
 			if _, err := c.Read(make([]byte, 1)); err != io.EOF {
 				t.Fatalf("a silent peer got %v", err)
 			}

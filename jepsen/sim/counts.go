@@ -1,0 +1,47 @@
+package sim
+
+import (
+	"fmt"
+	"reflect"
+)
+
+// Counts says how often what a storm is for has really happened. A set of runs
+// in which one of them stays 0 has not tested it.
+type Counts struct {
+	// Log and leaders.
+	Terms, LostEntries, KeptEntries, StaleProposals, GhostEntries, StaleRefused, Crashes, Restores int
+	// Sessions and hosts.
+	Attached, Starts, Kills, RefusedOrders, Fenced, Orphans, Repeated, Survivors, Processes int
+	// Clients.
+	Acked, Retries, RepeatsAnswered, Refused, NotPlaced, KeyReused, Overloaded, Arrays, Holds int
+	// Verdicts and returns.
+	Sweeps, Lies, Forged, SilentLost, UnnamedLost, RegistrationLost, Requeued, Late, Finalized, Cleared, Recovered, Pruned int
+	// Ends.
+	Succeeded, Failed, Killed, Lost int
+}
+
+// Add sums two counts.
+func (c *Counts) Add(other Counts) {
+	into, from := reflect.ValueOf(c).Elem(), reflect.ValueOf(other)
+	for i := range into.NumField() {
+		into.Field(i).SetInt(into.Field(i).Int() + from.Field(i).Int())
+	}
+}
+
+// Missing names what never happened.
+func (c Counts) Missing() []string {
+	var names []string
+	v := reflect.ValueOf(c)
+	for i := range v.NumField() {
+		if v.Field(i).Int() == 0 {
+			names = append(names, v.Type().Field(i).Name)
+		}
+	}
+	return names
+}
+
+// String lists all counts.
+func (c Counts) String() string {
+	type plain Counts // has no String of its own
+	return fmt.Sprintf("%+v", plain(c))
+}

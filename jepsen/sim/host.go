@@ -1,0 +1,370 @@
+package sim
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"rcd/fsm/command"
+	"rcd/wire"
+)
+
+// host is a machine with devices: its disk, which survives everything, its
+// processes, which die with the machine, and its agent, which comes and goes.
+type host struct {
+	w     *World
+	name  string
+	boots int
+	gone  bool // never comes back
+
+	devices []wire.AgentDevice
+	leftOut string // a device that the present configuration leaves out, or ""
+
+	// On disk.
+	begun   map[string]uint64 // by device name: highest lease begun
+	term    uint64
+	index   uint64
+	records []*record
+
+	// Processes.
+	trees []*tree
+
+	// The agent.
+	up        bool
+	instances int
+	session   *session
+	hint      *node
+	cutIn     map[string]time.Duration // by node: until then nothing comes in
+	cutOut    map[string]time.Duration
+}
+
+// record is what the host keeps of a job under a lease until its outcome is
+// acked.
+type record struct {
+	key     jobKey
+	device  string // name
+	phase   wire.JobPhase
+	killing bool
+	reason  string
+	outcome wire.Outcome // when ended
+	sent    bool
+}
+
+// tree is the live process tree of a job.
+type tree struct {
+	key    jobKey
+	device string
+}
+
+func newHost(w *World, i int) *host {
+	h := &host{
+		w: w, name: fmt.Sprintf("h%d", i+1), begun: map[string]uint64{},
+		cutIn: map[string]time.Duration{}, cutOut: map[string]time.Duration{},
+	}
+	for d := range 1 + w.rng.IntN(3) {
+		dev := wire.AgentDevice{Name: fmt.Sprintf("gpu%d", d)}
+		if w.rng.IntN(3) == 0 {
+			dev.MaxRuntimeS = int64(10 + w.rng.IntN(50))
+		}
+		h.devices = append(h.devices, dev)
+	}
+	h.relabel()
+	return h
+}
+
+// relabel draws new labels, as after a change of hardware or configuration.
+func (h *host) relabel() {
+	for i := range h.devices {
+		h.devices[i].Declared = []wire.LabelKV{
+			{Key: "gpu", Value: []string{"a", "b"}[h.w.rng.IntN(2)]},
+			{Key: "vram", Value: []string{"16G", "40G", "80G"}[h.w.rng.IntN(3)]},
+		}
+		if h.w.rng.IntN(3) == 0 {
+			h.devices[i].Declared = append(h.devices[i].Declared, wire.LabelKV{Key: "link", Value: "fast"})
+		}
+	}
+}
+
+// boot starts the machine and then its agent.
+func (h *host) boot() {
+	h.boots++
+	h.startAgent()
+}
+
+func (h *host) instance() string { return fmt.Sprintf("%s-%d", h.name, h.instances) }
+
+func (h *host) startAgent() {
+	if h.up || h.gone {
+		return
+	}
+	h.up = true
+	h.instances++
+	h.w.note("agent %s starts", h.instance())
+	instance := h.instance()
+	h.connect(instance)
+	h.beat(instance)
+}
+
+// running reports whether the agent process with this instance still runs.
+func (h *host) running(instance string) bool { return h.up && h.instance() == instance }
+
+// blocked reports whether the link to a node is cut in one direction.
+func (h *host) blocked(n *node, toHost bool) bool {
+	if toHost {
+		return h.w.now < h.cutIn[n.id]
+	}
+	return h.w.now < h.cutOut[n.id]
+}
+
+// connect looks for the leader until there is a session.
+func (h *host) connect(instance string) {
+	if !h.running(instance) || h.session != nil {
+		return
+	}
+	h.w.after(h.w.between(300*time.Millisecond, 1500*time.Millisecond), func() { h.connect(instance) })
+	n := h.hint
+	if n == nil || h.w.rng.IntN(4) == 0 {
+		n = h.w.nodes[h.w.rng.IntN(len(h.w.nodes))]
+	}
+	h.hint = nil
+	h.hail(n)
+}
+
+// hail says hello to a node.
+func (h *host) hail(n *node) {
+	if !n.up {
+		return
+	}
+	hello := h.hello()
+	h.w.send(h, n, false, func() {
+		// The connection dies with the agent that opened it.
+		if h.running(hello.Instance) {
+			n.takeHello(h, hello)
+		}
+	})
+}
+
+func (h *host) hello() wire.Hello {
+	hello := wire.Hello{
+		Protocol: wire.AgentProtocol, Host: h.name, MachineID: "m-" + h.name, BootID: fmt.Sprintf("boot-%d", h.boots),
+		Instance: h.instance(), Term: h.term, Index: h.index, Jobs: h.jobs(),
+	}
+	for _, d := range h.devices {
+		if d.Name == h.leftOut {
+			continue
+		}
+		d.Begun = h.begun[d.Name]
+		hello.Devices = append(hello.Devices, d)
+	}
+	if !h.w.chance(20) {
+		hello.Proof.SurvivorsChecked = true
+		hello.Proof.SurvivorsFound = h.survivors() && h.w.options.Quirk != QuirkBlindProof
+	}
+	return hello
+}
+
+// survivors reports whether a process lives outside the trees of the jobs that
+// the agent names.
+func (h *host) survivors() bool {
+	return slices.ContainsFunc(h.trees, func(t *tree) bool {
+		r := h.record(t.key)
+		return r == nil || r.phase == wire.PhaseEnded
+	})
+}
+
+// jobs lists what the agent supervises, and ended jobs that are not acked.
+func (h *host) jobs() []wire.ReportedJob {
+	all := make([]wire.ReportedJob, 0, len(h.records))
+	for _, r := range h.records {
+		all = append(all, r.report())
+	}
+	return all
+}
+
+func (r *record) report() wire.ReportedJob {
+	return wire.ReportedJob{Job: r.key.job, Lease: r.key.lease, Phase: r.phase, Killing: r.killing && r.phase != wire.PhaseEnded}
+}
+
+func (h *host) record(k jobKey) *record {
+	for _, r := range h.records {
+		if r.key == k {
+			return r
+		}
+	}
+	return nil
+}
+
+func (h *host) redirected(instance string, to *node) {
+	if h.running(instance) && h.session == nil && to != nil {
+		h.hint = to
+		h.hail(to)
+	}
+}
+
+func (h *host) welcomed(s *session, term, index uint64) {
+	if !h.running(s.instance) || term < h.term || h.session != nil && h.session.e.term > term {
+		return
+	}
+	h.seen(term, index)
+	h.session = s
+	s.acked = h.w.now
+	h.sendOutcomes(true)
+}
+
+// seen keeps the highest term and index, on disk.
+func (h *host) seen(term, index uint64) {
+	h.term, h.index = max(h.term, term), max(h.index, index)
+}
+
+func (h *host) dropped(s *session) {
+	if h.session != s {
+		return
+	}
+	h.session = nil
+	instance := s.instance
+	h.w.after(h.w.between(20*time.Millisecond, 300*time.Millisecond), func() { h.connect(instance) })
+}
+
+// beat is the agent's heartbeat, every two seconds.
+func (h *host) beat(instance string) {
+	if !h.running(instance) {
+		return
+	}
+	h.w.after(2*time.Second, func() { h.beat(instance) })
+	s := h.session
+	if s == nil {
+		return
+	}
+	if h.w.now-s.acked > sessionDead {
+		h.dropped(s)
+		return
+	}
+	jobs := h.jobs()
+	h.w.send(h, s.e.n, false, func() { s.receive(func() { s.heartbeat(jobs) }) })
+	h.sendOutcomes(false)
+}
+
+func (h *host) heartbeatAcked(s *session, index uint64) {
+	if h.session == s {
+		s.acked = h.w.now
+		h.seen(s.e.term, index)
+	}
+}
+
+// sendOutcomes reports the ended jobs that are not acked: each once, or all of
+// them, after a welcome and when the leader asks.
+func (h *host) sendOutcomes(all bool) {
+	s := h.session
+	if s == nil {
+		return
+	}
+	for _, r := range slices.Clone(h.records) {
+		if r.phase != wire.PhaseEnded || r.sent && !all {
+			continue
+		}
+		r.sent = true
+		o := r.outcome
+		h.w.send(h, s.e.n, false, func() { s.receive(func() { s.finish(o) }) })
+		if h.w.options.Quirk == QuirkForgetOutcome {
+			h.forget(r.key)
+		}
+	}
+}
+
+func (h *host) outcomeAcked(k jobKey) {
+	if r := h.record(k); r != nil && r.phase == wire.PhaseEnded {
+		h.forget(k)
+	}
+}
+
+func (h *host) forget(k jobKey) {
+	h.records = slices.DeleteFunc(h.records, func(r *record) bool { return r.key == k })
+}
+
+// stopAgent ends the agent process; its jobs go on. What was about to start
+// either has its process or leaves no trace but the fence, and the next agent
+// may find a record unreadable, its process an orphan.
+func (h *host) stopAgent() {
+	if !h.up {
+		return
+	}
+	h.w.note("agent %s stops", h.instance())
+	h.up = false
+	s := h.session
+	h.session = nil
+	if s != nil && h.w.rng.IntN(2) == 0 { // the connection is reset; else silence
+		h.w.send(h, s.e.n, false, func() { s.closeLeaderSide(false) })
+	}
+	for _, r := range slices.Clone(h.records) {
+		switch {
+		case r.phase == wire.PhaseStarting && h.w.rng.IntN(2) == 0:
+			h.forget(r.key)
+		case r.phase == wire.PhaseRunning && h.w.chance(10):
+			h.w.note("%s: the record of %d/%d cannot be read any more", h.name, r.key.job, r.key.lease)
+			h.w.counts.Orphans++
+			h.forget(r.key)
+		}
+	}
+}
+
+// reboot ends every process. Records of ended jobs are on disk.
+func (h *host) reboot() {
+	h.stopAgent()
+	h.boots++
+	h.w.note("host %s reboots", h.name)
+	h.trees = nil
+	h.records = slices.DeleteFunc(h.records, func(r *record) bool { return r.phase != wire.PhaseEnded })
+}
+
+// deviceName returns the name in a device ID of this host, "" for others.
+func (h *host) deviceName(id string) string {
+	name, ok := strings.CutPrefix(id, h.name+":")
+	if !ok || !slices.ContainsFunc(h.devices, func(d wire.AgentDevice) bool { return d.Name == name }) {
+		return ""
+	}
+	return name
+}
+
+// treeOn returns the live tree on a device, or nil.
+func (h *host) treeOn(device string) *tree {
+	for _, t := range h.trees {
+		if t.device == device {
+			return t
+		}
+	}
+	return nil
+}
+
+func (h *host) hasTree(k jobKey) bool {
+	return slices.ContainsFunc(h.trees, func(t *tree) bool { return t.key == k })
+}
+
+// end makes a record ended and reports it.
+func (h *host) end(r *record, o wire.Outcome) {
+	if r.phase == wire.PhaseEnded {
+		return
+	}
+	o.Job, o.Lease = r.key.job, r.key.lease
+	o.OutputKnown, o.OutputLength = true, r.key.lease*10
+	r.phase, r.outcome = wire.PhaseEnded, o
+	slices.SortFunc(h.records, func(a, b *record) int { return cmp.Compare(a.key.lease, b.key.lease) })
+	h.w.witness.ended(h, r.key, o)
+	h.w.note("%s: %d/%d ends: %s code %s %q", h.name, r.key.job, r.key.lease, endNames[o.End], codeText(o.ExitCode), o.Reason)
+	if h.up {
+		h.sendOutcomes(false)
+	}
+}
+
+var endNames = map[uint8]string{
+	uint8(command.EndExited): "exited", uint8(command.EndKilled): "killed",
+	uint8(command.EndStartFailed): "start failed", uint8(command.EndSupervisorDied): "supervisor died",
+}
+
+func codeText(code *int32) string {
+	if code == nil {
+		return "unknown"
+	}
+	return fmt.Sprint(*code)
+}

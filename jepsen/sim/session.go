@@ -1,0 +1,343 @@
+package sim
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"rcd/fsm"
+	"rcd/fsm/command"
+	rc "rcd/session"
+	"rcd/wire"
+)
+
+// session is a control session as its leader sees it. The host holds the same
+// value; each side learns on its own that it is over.
+type session struct {
+	w        *World
+	e        *epoch
+	h        *host
+	hello    wire.Hello
+	instance string
+	since    time.Duration
+	heard    time.Duration // leader's side
+	open     bool          // leader's side
+	acked    time.Duration // host's side: last word of the leader
+
+	named   map[jobKey]wire.ReportedJob
+	sent    map[sentKey]time.Duration
+	working map[sentKey]bool
+	neglect map[jobKey]int // see witness.neglected
+}
+
+type sentKey struct {
+	kind rc.ActionKind
+	jobKey
+}
+
+// send carries a message between a host and a node: late, twice, overtaken by
+// the next one, or never.
+func (w *World) send(h *host, n *node, toHost bool, deliver func()) {
+	bad := w.now < w.slowUntil
+	if h.blocked(n, toHost) || w.chance(2) || bad && w.chance(20) {
+		return
+	}
+	copies := 1
+	if w.chance(3) {
+		copies, w.counts.Repeated = 2, w.counts.Repeated+1
+	}
+	life := n.life
+	for range copies {
+		delay := w.between(time.Millisecond, 15*time.Millisecond)
+		if w.chance(4) || bad && w.chance(40) {
+			delay = w.between(100*time.Millisecond, 3*time.Second)
+		}
+		w.after(delay, func() {
+			if n.life == life && n.up && !h.blocked(n, toHost) {
+				deliver()
+			}
+		})
+	}
+}
+
+// takeHello is a hello that arrives at a node.
+func (n *node) takeHello(h *host, hello wire.Hello) {
+	n.heard[hello.Host] = hostHeard{hello.Instance, n.w.now}
+	e := n.epoch
+	if e == nil || !e.open {
+		leader := n.w.log.leader
+		n.w.send(h, n, true, func() { h.redirected(hello.Instance, leader) })
+		return
+	}
+	e.admit(h, hello)
+}
+
+// admit takes an agent in, after the verdict in flight and its registration.
+func (e *epoch) admit(h *host, hello wire.Hello) {
+	if e.ended {
+		return
+	}
+	if e.verdict && e.w.options.Quirk != QuirkAdmitInVerdict {
+		e.waiting = append(e.waiting, func() { e.admit(h, hello) })
+		return
+	}
+	e.admitting++
+	if e.w.options.Quirk != QuirkAttachUnseen {
+		e.live.Admit(hello.Host, clock(e.w.now))
+	}
+	known := e.n.m.View().Agent(hello.Host)
+	if known != nil && known.Instance == hello.Instance {
+		e.verify(h, hello, 0)
+		return
+	}
+	e.propose(e.w.encode(command.Request{}, registration(hello)), func(a answer) {
+		if !a.known || a.result.Code != command.OK {
+			if a.known && a.result.Code != command.StaleEpoch {
+				e.w.note("registration of %s refused: %s", hello.Host, a.result.Code)
+			}
+			e.admitting--
+			return
+		}
+		e.verify(h, hello, 0)
+	})
+}
+
+// verify is the round trip that proves leadership, and the wait for an index
+// that the agent has seen.
+func (e *epoch) verify(h *host, hello wire.Hello, tries int) {
+	e.w.after(e.w.between(time.Millisecond, 5*time.Millisecond), func() {
+		switch {
+		case e.ended || e.w.log.leader != e.n || e.w.log.term != e.term || tries > 50:
+			e.admitting--
+		case e.n.m.Index() < hello.Index:
+			e.w.after(100*time.Millisecond, func() { e.verify(h, hello, tries+1) })
+		default:
+			e.admitting--
+			delay := e.w.slowAttach + e.w.between(0, 20*time.Millisecond)
+			if e.w.chance(10) {
+				delay = e.w.between(100*time.Millisecond, 2*time.Second)
+			}
+			e.w.after(delay, func() { e.attach(h, hello) })
+		}
+	})
+}
+
+func (e *epoch) attach(h *host, hello wire.Hello) {
+	if e.ended {
+		return
+	}
+	if old := e.sessionOf(hello.Host); old != nil {
+		old.closeLeaderSide(false)
+	}
+	s := &session{
+		w: e.w, e: e, h: h, hello: hello, instance: hello.Instance, since: e.w.now, heard: e.w.now, open: true,
+		named: map[jobKey]wire.ReportedJob{}, sent: map[sentKey]time.Duration{}, working: map[sentKey]bool{}, neglect: map[jobKey]int{},
+	}
+	e.sessions = append(e.sessions, s)
+	s.name(hello.Jobs)
+	e.w.counts.Attached++
+	e.w.note("%s attaches to %s in term %d", hello.Host, e.n.id, e.term)
+	index, term := e.n.m.Index(), e.term
+	e.w.send(h, e.n, true, func() { h.welcomed(s, term, index) })
+	s.reconcile()
+}
+
+// closeLeaderSide detaches; told says whether the host hears of it at once.
+func (s *session) closeLeaderSide(told bool) {
+	if !s.open {
+		return
+	}
+	s.open = false
+	s.e.sessions = slices.DeleteFunc(s.e.sessions, func(o *session) bool { return o == s })
+	s.e.detached[s.hello.Host] = s.w.now
+	if told || s.w.chance(50) {
+		s.w.send(s.h, s.e.n, true, func() { s.h.dropped(s) })
+	}
+}
+
+func (s *session) name(jobs []wire.ReportedJob) {
+	clear(s.named)
+	for _, j := range jobs {
+		s.named[jobKey{j.Job, j.Lease}] = j
+	}
+}
+
+// reported returns what the host is known to have, sorted.
+func (s *session) reported() []wire.ReportedJob {
+	all := make([]wire.ReportedJob, 0, len(s.named))
+	for _, j := range s.named {
+		all = append(all, j)
+	}
+	slices.SortFunc(all, func(a, b wire.ReportedJob) int {
+		return cmp.Or(cmp.Compare(a.Job, b.Job), cmp.Compare(a.Lease, b.Lease))
+	})
+	return all
+}
+
+// receive takes a message of the host in, if the session still stands here.
+func (s *session) receive(take func()) {
+	s.e.n.heard[s.hello.Host] = hostHeard{s.instance, s.w.now}
+	if !s.open {
+		return
+	}
+	s.heard = s.w.now
+	take()
+}
+
+func (s *session) heartbeat(jobs []wire.ReportedJob) {
+	s.name(jobs)
+	for _, j := range jobs {
+		s.e.named[j.Lease] = s.w.now
+	}
+	index := s.e.n.m.Index()
+	s.w.send(s.h, s.e.n, true, func() { s.h.heartbeatAcked(s, index) })
+	s.reconcile()
+}
+
+// reconcile compares and acts, once.
+func (s *session) reconcile() {
+	if !s.open {
+		return
+	}
+	view := s.e.n.m.View()
+	if view.Term() != s.e.term && s.w.options.Quirk != QuirkOrderAhead {
+		return // a later term has begun: what it placed is not ours to order
+	}
+	for _, a := range rc.Reconcile(desired(view, s.hello.Host), s.reported()) {
+		switch a.Kind {
+		case rc.ActAdopt:
+			if a.MarkStarted {
+				s.started(jobKey{a.Job, a.Lease})
+			}
+		default:
+			s.order(a)
+		}
+	}
+}
+
+func desired(view *fsm.View, host string) []rc.Desired {
+	var all []rc.Desired
+	for _, j := range view.LiveJobsOn(host) {
+		if !j.State.Active() {
+			continue
+		}
+		all = append(all, rc.Desired{
+			Job: j.Number, Lease: j.Lease, State: j.State, KillRequested: j.KillRequested, KillReason: j.KillBy,
+			Start: wire.StartJob{Job: j.Number, Lease: j.Lease, Kind: uint8(j.Kind), Devices: j.Devices, MaxRuntimeS: j.MaxRuntimeS},
+		})
+	}
+	return all
+}
+
+func (s *session) order(a rc.Action) {
+	key := sentKey{a.Kind, jobKey{a.Job, a.Lease}}
+	if at, ok := s.sent[key]; ok && s.w.now-at < resendAfter {
+		return
+	}
+	s.sent[key] = s.w.now
+	o := wire.Order{Term: s.e.term, Index: s.e.n.m.Index(), Job: a.Job, Lease: a.Lease, Reason: a.Reason, Start: a.Start}
+	switch a.Kind {
+	case rc.ActStart:
+		s.mayStart(a)
+		o.Kind = wire.OrderStart
+		s.e.ordered[key.jobKey] = true
+		s.w.counts.Starts++
+	case rc.ActKill:
+		o.Kind = wire.OrderKill
+		s.w.counts.Kills++
+	case rc.ActReport:
+		o.Kind = wire.OrderReport
+	}
+	s.w.note("%s orders %s of %d/%d to %s (term %d)", s.e.n.id, a.Kind, a.Job, a.Lease, s.hello.Host, o.Term)
+	s.w.send(s.h, s.e.n, true, func() { s.h.takeOrder(s, o) })
+	if s.w.chance(4) { // and once more, when its job may have ended
+		s.w.after(s.w.between(3*time.Second, 10*time.Second), func() { s.h.takeOrder(s, o) })
+	}
+}
+
+// mayStart: what is named is not started again, what is to end not at all.
+func (s *session) mayStart(a rc.Action) {
+	if r, named := s.named[jobKey{a.Job, a.Lease}]; named {
+		s.w.fail("%d/%d is ordered to start, and %s names it (phase %d)", a.Job, a.Lease, s.hello.Host, r.Phase)
+	}
+	if j := s.e.n.m.View().Job(a.Job); j == nil || j.KillRequested {
+		s.w.fail("%d/%d is ordered to start and is to be ended", a.Job, a.Lease)
+	}
+}
+
+// orderAcked takes the host's answer to an order.
+func (s *session) orderAcked(job *wire.ReportedJob) {
+	if job == nil {
+		return
+	}
+	s.named[jobKey{job.Job, job.Lease}] = *job
+	s.reconcile()
+}
+
+// started proposes that a job runs, unless that is being done.
+func (s *session) started(k jobKey) {
+	key := sentKey{rc.ActAdopt, k}
+	if s.working[key] {
+		return
+	}
+	s.working[key] = true
+	body := &command.JobStart{JobRef: command.JobRef{Job: k.job, Lease: k.lease}, Host: s.hello.Host, Instance: s.instance}
+	s.e.propose(s.w.encode(command.Request{}, body), func(answer) { delete(s.working, key) })
+}
+
+// finish proposes an outcome, unless that is being done, and acks it.
+func (s *session) finish(o wire.Outcome) {
+	k := jobKey{o.Job, o.Lease}
+	key := sentKey{rc.ActReport, k}
+	s.named[k] = wire.ReportedJob{Job: o.Job, Lease: o.Lease, Phase: wire.PhaseEnded}
+	s.sent[key] = s.w.now
+	if s.working[key] {
+		return
+	}
+	s.working[key] = true
+	body := &command.JobFinish{
+		JobRef: command.JobRef{Job: o.Job, Lease: o.Lease}, Host: s.hello.Host, Instance: s.instance,
+		End: command.EndKind(o.End), ExitCode: o.ExitCode, Reason: o.Reason, Origin: o.Origin,
+		OutputLength: o.OutputLength, OutputDigest: o.OutputDigest, OutputKnown: o.OutputKnown, OutputGap: o.OutputGap,
+		Survivors: o.Survivors,
+	}
+	s.e.propose(s.w.encode(command.Request{}, body), func(a answer) {
+		delete(s.working, key)
+		if !a.known || !acks(a.result.Code) {
+			return
+		}
+		delete(s.named, k)
+		s.w.send(s.h, s.e.n, true, func() { s.h.outcomeAcked(k) })
+	})
+}
+
+// acks reports whether a host may forget an outcome after this answer.
+func acks(code command.Code) bool {
+	switch code {
+	case command.OK, command.AlreadyEnded, command.StaleLease, command.NotFound:
+		return true
+	}
+	return false
+}
+
+func registration(hello wire.Hello) *command.AgentRegister {
+	body := &command.AgentRegister{
+		Host: hello.Host, MachineID: hello.MachineID, BootID: hello.BootID, Instance: hello.Instance,
+		RequireManualClear: hello.RequireManualClear,
+		Proof: command.Proof{
+			Isolated: hello.Proof.Isolated, SurvivorsChecked: hello.Proof.SurvivorsChecked,
+			SurvivorsFound: hello.Proof.SurvivorsFound,
+		},
+	}
+	for _, d := range hello.Devices {
+		spec := command.DeviceSpec{Name: d.Name, MaxRuntimeS: d.MaxRuntimeS, Begun: d.Begun}
+		for _, l := range d.Declared {
+			spec.Declared = append(spec.Declared, command.KV{Key: l.Key, Value: l.Value})
+		}
+		body.Devices = append(body.Devices, spec)
+	}
+	for _, j := range hello.Jobs {
+		body.Jobs = append(body.Jobs, command.JobRef{Job: j.Job, Lease: j.Lease})
+	}
+	return body
+}
