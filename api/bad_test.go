@@ -21,6 +21,19 @@ import (
 	"rcd/wire"
 )
 
+// manyVariables is an environment of n tiny variables.
+func manyVariables(n int) string {
+	var b strings.Builder
+	b.WriteString("{")
+	for i := range n {
+		if i > 0 {
+			b.WriteString(",")
+		}
+		fmt.Fprintf(&b, `"%x":""`, i)
+	}
+	return b.String() + "}"
+}
+
 // Bad input gets a code and a sentence, on the leader and elsewhere, and
 // changes nothing.
 func TestBadInputChangesNothing(t *testing.T) {
@@ -52,6 +65,14 @@ func TestBadInputChangesNothing(t *testing.T) {
 			{"POST", "/v1/jobs", field("cwd", `"a\u0000b"`), 400, "bad_request"},
 			{"POST", "/v1/jobs", field("env", `{"A=B":"c"}`), 400, "bad_request"},
 			{"POST", "/v1/jobs", field("env", `{"":"c"}`), 400, "bad_request"},
+			// More elements than the log's decoder takes: such an entry would
+			// halt every node for good.
+			{"POST", "/v1/jobs", strings.Replace(submitTrue, `["true"]`, `["true"`+strings.Repeat(`,""`, 200_000)+`]`, 1), 400, "bad_request"},
+			{"POST", "/v1/jobs", field("env", manyVariables(70_000)), 400, "bad_request"},
+			{"POST", "/v1/jobs", strings.Replace(submitTrue, `["true"]`, `[""]`, 1), 400, "bad_request"},
+			{"POST", "/v1/jobs", field("max_runtime_seconds", "18446744074"), 400, "bad_request"},
+			{"POST", "/v1/jobs", field("idle_timeout_seconds", "9223372036854775807"), 400, "bad_request"},
+			{"POST", "/v1/jobs", field("reason", `"`+strings.Repeat("r", 2000)+`"`), 400, "bad_request"},
 			{"POST", "/v1/jobs", field("env", `{"A":"`+strings.Repeat("v", 65<<10)+`"}`), 413, "env_too_large"},
 			{"POST", "/v1/jobs", field("idempotency_key", `"`+strings.Repeat("k", 300)+`"`), 400, "bad_request"},
 			{"POST", "/v1/jobs/j-99/kill", kill, 404, "not_found"},
@@ -75,6 +96,13 @@ func TestBadInputChangesNothing(t *testing.T) {
 					t.Fatalf("%s %s changed the lease table", bad.method, bad.path)
 				}
 			}
+		}
+		// Text that is not UTF-8, too, would halt whoever decodes it.
+		for _, asked := range []string{"c1", "c2"} {
+			resp, raw := c.nodes[asked].do("POST", "/v1/devices/box:gpu%ff/clear", adminToken, "")
+			wantError(t, resp, raw, 400, "bad_request")
+			resp, raw = c.nodes[asked].do("POST", "/v1/jobs", clientToken, submitTrue, "Idempotency-Key", "\xff\xfe")
+			wantError(t, resp, raw, 400, "bad_request")
 		}
 		resp, raw := c.nodes["c1"].do("POST", "/v1/jobs", clientToken, submitTrue, "Idempotency-Key", strings.Repeat("k", 255))
 		wantError(t, resp, raw, 400, "bad_request")

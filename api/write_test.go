@@ -268,6 +268,16 @@ func TestRequestIDHasOneEffect(t *testing.T) {
 		if again := n.submit(withField(other)); again.ID != second.ID || again.Command[0] != "true" {
 			t.Fatalf("%+v", again)
 		}
+		// With both, either is enough to know the request by, and the header
+		// still refuses another body.
+		fourth := n.submit(strings.Replace(submitTrue, "{", `{"idempotency_key":"b1",`, 1), "Idempotency-Key", "h1")
+		if again := n.submit(strings.Replace(other, "{", `{"idempotency_key":"b1",`, 1), "Idempotency-Key", "h2"); again.ID != fourth.ID {
+			t.Fatalf("the body's key made %s and %s", fourth.ID, again.ID)
+		}
+		for _, header := range []string{"h1", "h2"} {
+			resp, raw = n.do("POST", "/v1/jobs", clientToken, strings.Replace(submitTrue, "{", `{"idempotency_key":"b2",`, 1), "Idempotency-Key", header)
+			wantError(t, resp, raw, 422, "idempotency_key_reused")
+		}
 		// And so is another caller's.
 		_, raw = n.do("POST", "/v1/jobs", adminToken, submitTrue, "Idempotency-Key", "k")
 		if third := decode[wire.Job](t, raw); third.ID == first.ID {

@@ -86,7 +86,10 @@ func (v *runCmd) check() (map[string]string, error) {
 }
 
 func (v *runCmd) Run(a *app) error {
-	if len(v.Command) > 0 && v.Command[0] == "--" {
+	if len(v.Command) > 0 && strings.HasPrefix(v.Command[0], "-") {
+		if v.Command[0] != "--" {
+			return &usageError{text: fmt.Sprintf("unknown flag %s; a command that begins with - goes after --", v.Command[0]), verb: "run"}
+		}
 		v.Command = v.Command[1:]
 	}
 	env, err := v.check()

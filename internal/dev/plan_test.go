@@ -2,6 +2,7 @@ package dev
 
 import (
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"testing"
@@ -32,6 +33,26 @@ func TestAKeptClusterKeepsItsAddressesAndSecrets(t *testing.T) {
 	info, err := os.Stat(filepath.Join(dir, planFile))
 	if err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("the file with the secrets has mode %v (%v), want 0600", info.Mode(), err)
+	}
+}
+
+func TestASecondDevOnOneDirectoryIsRefusedAndEndsNothing(t *testing.T) {
+	dir := t.TempDir()
+	unlock, err := lock(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := Run(t.Context(), Config{DataDir: dir, Controllers: 1, Devices: 1, Stderr: io.Discard}); !errors.Is(err, errRunning) {
+		t.Errorf("the second one: %v", err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, planFile)); !errors.Is(err, os.ErrNotExist) {
+		t.Error("it touched the directory")
+	}
+	unlock()
+	if unlock, err = lock(dir); err != nil {
+		t.Errorf("after the first has ended: %v", err)
+	} else {
+		unlock()
 	}
 }
 

@@ -14,6 +14,8 @@ import (
 	"slices"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"rcd/agent"
 	"rcd/agent/proc"
 )
@@ -50,6 +52,11 @@ func Run(ctx context.Context, config Config) (err error) {
 	if err != nil {
 		return fmt.Errorf("make the data directory: %w", err)
 	}
+	unlock, err := lock(dir)
+	if err != nil {
+		return err
+	}
+	defer unlock()
 	p, err := loadPlan(dir, config.Controllers, config.Devices)
 	if err != nil {
 		return err
@@ -88,6 +95,20 @@ func Run(ctx context.Context, config Config) (err error) {
 	<-ctx.Done()
 	fmt.Fprintln(config.Stderr, "rcd dev: ending jobs and processes")
 	return nil
+}
+
+// lock takes the data directory for this rcd dev: the loser of two must not end
+// what the winner has started. The kernel gives it back with the process.
+func lock(dir string) (unlock func(), err error) {
+	file, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("lock the data directory: %w", err)
+	}
+	if err := unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		file.Close()
+		return nil, fmt.Errorf("%w: another rcd dev keeps a cluster in %s", errRunning, dir)
+	}
+	return func() { file.Close() }, nil
 }
 
 // processes lists the controllers and then the agent, not started yet.
