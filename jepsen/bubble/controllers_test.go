@@ -341,3 +341,30 @@ func TestNothingDestructiveIsDrawnFromSilenceInTheHoldoffOfEveryLeader(t *testin
 		f.eventually("end of the job", func() bool { return f.job(job).State == "succeeded" })
 	})
 }
+
+func TestAHelloOutOfReachHoldsUpNobody(t *testing.T) {
+	inFleet(t, func(t *testing.T, f *fleet) {
+		job := f.run("box:gpu0")
+		rogue := rig.StartHost(rig.HostConfig{Name: "rogue", Instance: "r1", Devices: 1, Token: rig.WorkerToken, Index: 1 << 40,
+			Addresses: []string{"c1:7001", "c2:7001", "c3:7001"}, Dial: f.net.Dialer("rogue"), Logger: slog.New(slog.DiscardHandler)})
+		defer rogue.Stop()
+		time.Sleep(20 * time.Second)
+		f.net.Isolate("box")
+		cut := time.Now()
+		f.eventually("unknown device", func() bool { return f.state("box:gpu0") == "unknown" })
+		if took := time.Since(cut); took > 10*time.Second {
+			t.Errorf("a detached host was unknown after %v, want about 3 s", took)
+		}
+		f.net.Heal("box")
+		healed := time.Now()
+		f.eventually("busy device", func() bool { return f.state("box:gpu0") == "busy" })
+		if took := time.Since(healed); took > 5*time.Second {
+			t.Errorf("an honest host was taken in after %v", took)
+		}
+		if rogue.Welcomes() != 0 {
+			t.Error("a host that has seen what this cluster has not was taken in")
+		}
+		f.box.Exit(job, 0)
+		f.eventually("end of the job", func() bool { return f.job(job).State == "succeeded" })
+	})
+}

@@ -55,6 +55,8 @@ type HostConfig struct {
 	Token     string
 	Dial      func(ctx context.Context, network, address string) (net.Conn, error)
 	Logger    *slog.Logger
+	// Index is the highest that the host claims to have seen.
+	Index uint64
 }
 
 // StartHost attaches a host to a cluster; Stop ends it.
@@ -72,7 +74,7 @@ func StartHost(config HostConfig) *Host {
 		DialContext: config.Dial,
 	}
 	h.link = session.NewLink(session.LinkConfig{
-		Host: h.Name, Instance: h.Instance, Addresses: config.Addresses, Logger: config.Logger,
+		Host: h.Name, Instance: h.Instance, Addresses: config.Addresses, Logger: config.Logger, Index: config.Index,
 		Dial: func(ctx context.Context, addr string, bulk bool) (net.Conn, error) {
 			kind := mux.Agent
 			if bulk {
