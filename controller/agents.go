@@ -39,8 +39,8 @@ func (a agents) Admit(ctx context.Context, hello wire.Hello) (session.Admission,
 	if err := a.c.node.WaitIndex(ctx, hello.Index); err != nil {
 		return none, fmt.Errorf("reach index %d, which %s has seen: %w", hello.Index, hello.Host, err)
 	}
-	a.c.verdicts.RLock()
-	defer a.c.verdicts.RUnlock()
+	a.c.verdicts.enter()
+	defer a.c.verdicts.leave()
 	known := a.c.machine.View().Agent(hello.Host)
 	if known != nil && known.MachineID != hello.MachineID {
 		// The table would refuse it too; a host that comes every few seconds
@@ -59,6 +59,49 @@ func (a agents) Admit(ctx context.Context, hello wire.Hello) (session.Admission,
 	}
 	a.c.live.Admit(hello.Host, time.Now())
 	return session.Admission{ClusterID: a.c.identity.Self().ClusterID, Index: a.c.machine.Index()}, nil
+}
+
+// WantsProof implements session.Backend. A device whose automatic returns are
+// used up waits for a person, and so does every device of a host that asked for
+// it; a job that the host still names must be gone first.
+func (a agents) WantsProof(hello wire.Hello) bool {
+	if hello.RequireManualClear {
+		return false
+	}
+	view := a.c.machine.View()
+	for _, d := range view.DevicesOn(hello.Host) {
+		if d.State != model.DeviceUnhealthy || d.Lease != 0 {
+			continue
+		}
+		switch d.Reason {
+		case model.ReasonWorkerLost, model.ReasonLeaseExpired, model.ReasonRegistration:
+			if h, err := view.RecoveryHistory(d.ID); err == nil && h.Remaining > 0 {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// Prove implements session.Backend. Only a clean proof is worth an entry.
+func (a agents) Prove(ctx context.Context, hello wire.Hello) error {
+	if !hello.Proof.SurvivorsChecked || hello.Proof.SurvivorsFound || !a.WantsProof(hello) {
+		return nil
+	}
+	a.c.verdicts.enter()
+	defer a.c.verdicts.leave()
+	if known := a.c.machine.View().Agent(hello.Host); known == nil || known.Instance != hello.Instance {
+		return nil // another process speaks for the host now
+	}
+	body := registration(hello)
+	for i := range body.Devices {
+		body.Devices[i].KeepDetected = true // they are as old as the session
+	}
+	result, _, err := a.c.propose(ctx, body)
+	if err == nil && result.Code != command.OK {
+		err = fmt.Errorf("proof of %s refused: %s: %s", hello.Host, result.Code, result.Message)
+	}
+	return err
 }
 
 func registration(hello wire.Hello) *command.AgentRegister {

@@ -38,7 +38,7 @@ type Controller struct {
 	clocks     *clocks
 	notify     *notifier
 	peerClient *api.PeerClient
-	verdicts   sync.RWMutex // written by sweeps, read by admissions
+	verdicts   *verdictGate
 
 	streams *mux.Listener
 	web     net.Listener
@@ -92,7 +92,7 @@ func New(config Config, deps Deps) (_ *Controller, err error) {
 	c := &Controller{
 		config: config, log: log, identity: identity, web: web,
 		machine: fsm.New(fsm.Options{}),
-		live:    session.NewLiveness(time.Now()), reach: newReach(time.Now()), clocks: newClocks(config.NodeID), notify: newNotifier(),
+		live:    session.NewLiveness(time.Now()), reach: newReach(time.Now()), clocks: newClocks(config.NodeID), notify: newNotifier(), verdicts: newVerdictGate(),
 	}
 	c.life.ctx, c.life.cancel = context.WithCancel(context.Background())
 	c.life.failed = make(chan error, 1)

@@ -66,8 +66,8 @@ func (c *Controller) judge(ctx context.Context, term uint64) error {
 // if the lease table could draw anything from it. No agent is admitted
 // meanwhile.
 func (c *Controller) sweep(ctx context.Context, now time.Time, term uint64) {
-	c.verdicts.Lock()
-	defer c.verdicts.Unlock()
+	c.verdicts.shut()
+	defer c.verdicts.open()
 	contacts := c.hub.Contacts()
 	c.live.Attend(contacts)
 	body, worth := c.live.Evidence(now, c.machine.View(), contacts, term, c.hub.Ordered)

@@ -31,8 +31,8 @@ func (t *txn) agentRegister(b *command.AgentRegister) answer {
 		t.reconcileLeases(b, rebooted)
 	}
 	t.declareDevices(b)
-	if fresh && !b.RequireManualClear {
-		t.recoverDevices(b, rebooted)
+	if !b.RequireManualClear {
+		t.recoverDevices(b, rebooted, fresh)
 	}
 	return answer{}
 }
@@ -199,14 +199,16 @@ func (t *txn) reinherit(device string) {
 }
 
 // recoverDevices returns quarantined devices to the pool when the registration
-// proves that nothing of an earlier job can hold them.
-func (t *txn) recoverDevices(b *command.AgentRegister, rebooted bool) {
+// proves that nothing of an earlier job can hold them. That a process began
+// alone in its namespace speaks only for what was before it; a later word of
+// the same process must have looked.
+func (t *txn) recoverDevices(b *command.AgentRegister, rebooted, fresh bool) {
 	checked := b.Proof.SurvivorsChecked && !b.Proof.SurvivorsFound
 	for _, d := range t.View.devicesOn(b.Host) {
 		if d.State != model.DeviceUnhealthy || d.Lease != 0 || gravity(d.Reason) != 1 {
 			continue
 		}
-		if rebooted || b.Proof.Isolated || (checked && !t.stillRuns(b, d.ID)) {
+		if rebooted || (fresh && b.Proof.Isolated) || (checked && !t.stillRuns(b, d.ID)) {
 			t.recover(d)
 		}
 	}

@@ -37,6 +37,13 @@ type Backend interface {
 	// Without acked, or with an error, the agent says it again.
 	Finish(ctx context.Context, host, instance string, outcome wire.Outcome) (index uint64, acked bool, err error)
 
+	// WantsProof reports whether a device of the host is in quarantine for a
+	// reason that another hello of it may answer.
+	WantsProof(hello wire.Hello) bool
+
+	// Prove hands a later hello of an attached host to the lease table.
+	Prove(ctx context.Context, hello wire.Hello) error
+
 	// Controllers returns every controller with its --listen address. The hub
 	// does not write to it.
 	Controllers() []wire.Controller

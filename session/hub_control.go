@@ -51,6 +51,7 @@ type controlSession struct {
 	sent    map[sentKey]time.Time
 	working map[sentKey]struct{}
 	seq     uint64
+	proven  time.Time // when proof was last asked for
 }
 
 // sentKey names one thing that a session does about a job.
@@ -296,7 +297,9 @@ func (s *controlSession) take(msg wire.AgentMessage) error {
 		s.hub.heard(s, msg.Heartbeat)
 		s.wake()
 		return s.out.send(wire.AgentMessage{HeartbeatAck: &wire.HeartbeatAck{
-			Seq: msg.Heartbeat.Seq, Index: s.hub.backend.Index(), Controllers: s.hub.backend.Controllers()}})
+			Seq: msg.Heartbeat.Seq, Index: s.hub.backend.Index(), Controllers: s.hub.backend.Controllers(), Prove: s.wantsProof()}})
+	case msg.Hello != nil:
+		s.proof(*msg.Hello)
 	case msg.OrderAck != nil:
 		s.orderAcked(msg.OrderAck)
 	case msg.Started != nil:

@@ -109,6 +109,36 @@ func (s *controlSession) started(k jobKey) {
 }
 
 // finish proposes an outcome, unless that is being done, and acks it.
+// proveEvery is how often a host is asked for another proof while a device of
+// it is in quarantine: each costs it a walk over all processes.
+const proveEvery = 10 * time.Second
+
+// wantsProof reports whether to ask the host for another hello.
+func (s *controlSession) wantsProof() bool {
+	s.mu.Lock()
+	due := s.leading && time.Since(s.proven) >= proveEvery
+	s.mu.Unlock()
+	if !due || !s.hub.backend.WantsProof(s.hello) {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.proven = time.Now()
+	return true
+}
+
+// proof hands a later hello to the lease table.
+func (s *controlSession) proof(hello wire.Hello) {
+	if hello.Host != s.hello.Host || hello.Instance != s.hello.Instance {
+		return // not what this session was opened for
+	}
+	s.work(sentKey{}, func(ctx context.Context) {
+		if err := s.hub.backend.Prove(ctx, hello); err != nil && ctx.Err() == nil {
+			s.log.Warn("proof of a host not recorded", "error", err)
+		}
+	})
+}
+
 func (s *controlSession) finish(o wire.Outcome) {
 	k := jobKey{o.Job, o.Lease}
 	s.reported(k)

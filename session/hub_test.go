@@ -299,3 +299,38 @@ func TestAPassedLeaderOrdersNothingOfALaterEpoch(t *testing.T) {
 		}
 	})
 }
+
+func TestAQuarantinedHostIsAskedForProofWhileItIsAttached(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		c1 := w.node("c1")
+		w.lead(c1, 5)
+		w.agent("i1", newHost(), "c1")
+		within(t, time.Second, "attached", func() bool { return c1.contact().Attached })
+		time.Sleep(time.Minute)
+		if n := c1.proofCount(); n != 0 {
+			t.Errorf("%d proofs that nobody wanted", n)
+		}
+		c1.mu.Lock()
+		c1.wantsProof = true
+		c1.mu.Unlock()
+		time.Sleep(time.Minute)
+		if n := c1.proofCount(); n < 4 || n > 7 {
+			t.Errorf("%d proofs in a minute, want one about every 10 s", n)
+		}
+		if c1.admissions() != 1 {
+			t.Errorf("%d sessions, want the one: a proof costs none", c1.admissions())
+		}
+	})
+}
+
+func (n *node) proofCount() int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return len(n.proofs)
+}
+
+func (n *node) admissions() int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return len(n.admitted)
+}

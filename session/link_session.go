@@ -26,13 +26,14 @@ type linkSession struct {
 	push     *time.Timer // runs while a follower knows no leader worth a try
 	avoided  string      // the leader it names, which has just failed
 	orders   chan wire.Order
+	prove    chan struct{} // holds one: the leader wants another hello
 }
 
 func newLinkSession(l *Link, addr string, t *transport, out *messages) *linkSession {
 	push := time.NewTimer(pushWait)
 	push.Stop()
 	return &linkSession{link: l, addr: addr, t: t, out: out, push: push,
-		told: map[jobKey]bool{}, said: map[jobKey]time.Time{}, orders: make(chan wire.Order, maxOrders)}
+		told: map[jobKey]bool{}, said: map[jobKey]time.Time{}, orders: make(chan wire.Order, maxOrders), prove: make(chan struct{}, 1)}
 }
 
 // Why a session ends by the agent's own choice.
@@ -46,9 +47,10 @@ var (
 // goroutines have ended when it returns.
 func (s *linkSession) run(ctx context.Context) (end ending) {
 	ctx, cancel := context.WithCancel(ctx)
-	incoming, failed := make(chan wire.AgentMessage), make(chan error, 2)
+	incoming, failed := make(chan wire.AgentMessage), make(chan error, 3)
 	var wait sync.WaitGroup
-	wait.Add(2)
+	wait.Add(3)
+	go func() { defer wait.Done(); s.helloAgain(ctx, failed) }()
 	go func() { defer wait.Done(); s.read(ctx, incoming, failed) }()
 	go func() { defer wait.Done(); s.obey(ctx, failed) }()
 	defer func() {
@@ -118,6 +120,23 @@ func (s *linkSession) read(ctx context.Context, incoming chan<- wire.AgentMessag
 	}
 }
 
+// helloAgain answers a leader that wants proof, away from the heartbeat: to
+// look for survivors takes a walk over all processes.
+func (s *linkSession) helloAgain(ctx context.Context, failed chan<- error) {
+	for {
+		select {
+		case <-s.prove:
+			hello := s.link.hello()
+			if err := s.out.send(wire.AgentMessage{Hello: &hello}); err != nil {
+				failed <- err
+				return
+			}
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
 // obey hands orders to the handler, one after the other, away from the
 // heartbeat.
 func (s *linkSession) obey(ctx context.Context, failed chan<- error) {
@@ -147,6 +166,12 @@ func (s *linkSession) take(msg wire.AgentMessage) (*ending, error) {
 		return &ending{refused: msg.Refused}, nil
 	case msg.HeartbeatAck != nil:
 		s.controllers(msg.HeartbeatAck.Controllers)
+		if msg.HeartbeatAck.Prove {
+			select {
+			case s.prove <- struct{}{}:
+			default:
+			}
+		}
 		if s.welcomed {
 			return nil, s.link.see(s.welcome.Generation, s.welcome.Term, msg.HeartbeatAck.Index)
 		}

@@ -73,12 +73,14 @@ type node struct {
 	admit    func(ctx context.Context, h wire.Hello) error
 	desired  map[uint64]Desired
 	// tableTerm is the epoch that desired is of; 0: whoever asks.
-	tableTerm uint64
-	outcomes  []wire.Outcome
-	finish    func(ctx context.Context, o wire.Outcome) (bool, error)
-	starts    int
-	index     uint64
-	ended     []error // of control sessions
+	tableTerm  uint64
+	outcomes   []wire.Outcome
+	finish     func(ctx context.Context, o wire.Outcome) (bool, error)
+	starts     int
+	proofs     []wire.Hello
+	wantsProof bool
+	index      uint64
+	ended      []error // of control sessions
 }
 
 func (w *world) node(id string) *node {
@@ -148,6 +150,19 @@ func (n *node) jobs() []Desired {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return slices.Collect(maps.Values(n.desired))
+}
+
+func (n *node) WantsProof(wire.Hello) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.wantsProof
+}
+
+func (n *node) Prove(_ context.Context, h wire.Hello) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.proofs = append(n.proofs, h)
+	return nil
 }
 
 func (n *node) Started(_ context.Context, _, _ string, job, lease uint64) error {

@@ -10,7 +10,7 @@ const MaxAgentMessage = 2 << 20
 // AgentMessage is one message on a control stream, either way: exactly one
 // field is set. It travels as a length-prefixed CBOR value (codec.WriteMessage).
 type AgentMessage struct {
-	Hello        *Hello        `cbor:"1,keyasint,omitempty"`  // agent → controller, first
+	Hello        *Hello        `cbor:"1,keyasint,omitempty"`  // agent → controller, first; again when a leader wants proof
 	Welcome      *Welcome      `cbor:"2,keyasint,omitempty"`  // leader → agent
 	Redirect     *Redirect     `cbor:"3,keyasint,omitempty"`  // follower → agent; repeated when the leader changes
 	Heartbeat    *Heartbeat    `cbor:"4,keyasint,omitempty"`  // agent → controller, every 2 s, also to a follower
@@ -127,6 +127,9 @@ type HeartbeatAck struct {
 	Seq         uint64       `cbor:"1,keyasint"`
 	Index       uint64       `cbor:"2,keyasint"`
 	Controllers []Controller `cbor:"3,keyasint"`
+	// Prove asks for another hello in this session: a device of the host is in
+	// quarantine for a reason that a fresh proof may answer.
+	Prove bool `cbor:"4,keyasint,omitempty"`
 }
 
 // OrderKind is what a leader tells an agent to do.

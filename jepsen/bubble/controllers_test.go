@@ -310,9 +310,29 @@ func TestSilenceIsJudgedAfterItsBoundAndLateTruthIsAdded(t *testing.T) {
 		if row := f.job(job); row.State != "lost" || *row.LateExitCode != 5 {
 			t.Errorf("%s with late code %d, want lost with 5", row.State, *row.LateExitCode)
 		}
-		if v := f.device("box:gpu0"); v.Device.State != "unhealthy" {
-			t.Errorf("a mere reconnect made the device %s", v.Device.State)
+		// The same agent process proves, while it is attached, that nothing of
+		// the job is left: nobody has to restart it.
+		f.eventually("ready device", func() bool { return f.state("box:gpu0") == "ready" && f.state("box:gpu1") == "ready" })
+		if f.box.Welcomes() != 2 {
+			t.Errorf("%d sessions, want the first and the one after the silence", f.box.Welcomes())
 		}
+	})
+}
+
+func TestSurvivorsKeepADeviceOutUntilTheyAreGone(t *testing.T) {
+	inFleet(t, func(t *testing.T, f *fleet) {
+		f.run("box:gpu0")
+		f.net.Isolate("box")
+		time.Sleep(4 * time.Minute)
+		f.eventually("unhealthy device", func() bool { return f.state("box:gpu0") == "unhealthy" })
+		f.box.SetSurvivors(true)
+		f.net.Heal("box")
+		time.Sleep(5 * time.Minute)
+		if state := f.state("box:gpu0"); state != "unhealthy" {
+			t.Errorf("with survivors on it the device is %s", state)
+		}
+		f.box.SetSurvivors(false)
+		f.eventually("ready device", func() bool { return f.state("box:gpu0") == "ready" })
 	})
 }
 

@@ -36,6 +36,8 @@ type Host struct {
 	term     uint64
 	cluster  string
 	welcomes int
+	// survivors: a walk over the processes finds some of earlier jobs.
+	survivors bool
 }
 
 type hostJob struct {
@@ -151,6 +153,13 @@ func (h *Host) Welcomes() int {
 	return h.welcomes
 }
 
+// SetSurvivors says whether processes of earlier jobs are found on the host.
+func (h *Host) SetSurvivors(found bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.survivors = found
+}
+
 func (j *hostJob) wake() {
 	close(j.grown)
 	j.grown = make(chan struct{})
@@ -177,7 +186,7 @@ func (h *Host) Hello() wire.Hello {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	hello := wire.Hello{MachineID: "machine-" + h.Name, BootID: "boot-1", Jobs: h.reported(), Version: "rig",
-		Proof: wire.HostProof{SurvivorsChecked: true}}
+		Proof: wire.HostProof{SurvivorsChecked: true, SurvivorsFound: h.survivors}}
 	for _, d := range h.Devices {
 		d.Begun = h.begun[model.DeviceID(h.Name, d.Name)]
 		hello.Devices = append(hello.Devices, d)
