@@ -61,6 +61,7 @@ type node struct {
 	detached atomic.Bool
 	seen     *atomic.Pointer[[]byte] // the command proposed last
 	log      LogPage
+	waiting  string // in no cluster yet: what for
 }
 
 func newCluster(t *testing.T, ids ...string) *cluster {
@@ -350,10 +351,13 @@ func (n *node) Output(_ context.Context, job *model.Job, offset int64, follow bo
 func (n *node) Forward(to string) http.RoundTripper { return n.peers.To(to) }
 
 func (n *node) RaftStatus(context.Context) wire.RaftStatus {
-	return wire.RaftStatus{Node: n.id, State: "follower", Leader: n.Leader().ID, FSMIndex: n.cluster.machine.Index()}
+	return wire.RaftStatus{Node: n.id, Waiting: n.waiting, State: "follower", Leader: n.Leader().ID, FSMIndex: n.cluster.machine.Index()}
 }
 
 func (n *node) RaftPeers(ctx context.Context) []wire.RaftPeer {
+	if n.waiting != "" {
+		return nil
+	}
 	var out []wire.RaftPeer
 	for _, id := range []string{"c1", "c2", "c3"} {
 		if n.cluster.nodes[id] == nil {

@@ -33,8 +33,8 @@ func (s *server) raftPeers(w http.ResponseWriter, r *http.Request, _ Identity) e
 	ctx, cancel := context.WithTimeout(r.Context(), peersWithin)
 	defer cancel()
 	peers := s.backend.RaftPeers(ctx)
-	if peers == nil {
-		peers = []wire.RaftPeer{}
+	if len(peers) == 0 {
+		return s.notInCluster(ctx, "no members to list")
 	}
 	return s.send(w, reply{status: http.StatusOK, body: wire.RaftPeers{Peers: peers}, leader: s.backend.Leader().ID})
 }
@@ -52,9 +52,24 @@ func (s *server) raftLog(w http.ResponseWriter, r *http.Request, _ Identity) err
 	if err != nil {
 		return err
 	}
+	if page.Last == 0 {
+		return s.notInCluster(r.Context(), "no log to show")
+	}
 	out := wire.RaftLog{Node: s.NodeID, Commit: page.Commit, First: page.First, Last: page.Last, Entries: []wire.RaftEntry{}}
 	for _, entry := range page.Entries {
 		out.Entries = append(out.Entries, entryLines(entry, entry.Index <= page.Commit)...)
 	}
 	return s.send(w, reply{status: http.StatusOK, body: out, leader: s.backend.Leader().ID})
+}
+
+// notInCluster refuses with what this node waits for.
+func (s *server) notInCluster(ctx context.Context, lacks string) error {
+	why := ""
+	if status := s.backend.RaftStatus(ctx); status.Waiting != "" {
+		why = ": " + status.Waiting
+	} else if status.Halted != "" {
+		why = ": " + status.Halted
+	}
+	return refuse(http.StatusServiceUnavailable, wire.CodeNotInCluster,
+		"%s is in no cluster and has %s%s; ask another controller, or start what is missing", s.NodeID, lacks, why)
 }

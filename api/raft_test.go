@@ -168,3 +168,20 @@ func TestReadyNamesTheLeader(t *testing.T) {
 		}
 	})
 }
+
+// An empty table would read as the truth about the cluster.
+func TestANodeInNoClusterListsNothingAndSaysWhatItWaitsFor(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *cluster) {
+		c.nodes["c2"].waiting = "waiting for c1, c3"
+		for _, path := range []string{"/v1/raft/peers", "/v1/raft/log"} {
+			resp, raw := c.nodes["c2"].do("GET", path, clientToken, "")
+			wantError(t, resp, raw, 503, "not_in_cluster")
+			if !strings.Contains(raw, "c2 is in no cluster") || !strings.Contains(raw, "waiting for c1, c3") {
+				t.Errorf("%s: %s", path, raw)
+			}
+		}
+		if resp, raw := c.nodes["c2"].do("GET", "/v1/raft/status", clientToken, ""); resp.StatusCode != 200 {
+			t.Errorf("its own status: %d %s", resp.StatusCode, raw)
+		}
+	})
+}

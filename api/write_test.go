@@ -144,6 +144,7 @@ func TestNoLeaderIsSaidWithinTheDeadline(t *testing.T) {
 		if resp.StatusCode != 200 || resp.Header.Get(wire.HeaderAge) != "1234" || !strings.Contains(raw, job.ID) || time.Since(began) != 0 {
 			t.Fatalf("%d %v %s", resp.StatusCode, resp.Header, raw)
 		}
+		c.nodes["c2"].log = sampleLog(t)
 		for _, path := range []string{"/healthz", "/v1/raft/status", "/v1/raft/peers", "/v1/raft/log"} {
 			if resp, raw := c.nodes["c2"].do("GET", path, clientToken, ""); resp.StatusCode != 200 {
 				t.Fatalf("%s: %d %s", path, resp.StatusCode, raw)

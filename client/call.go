@@ -30,6 +30,8 @@ type call struct {
 	requestID    string // not empty: this changes something
 	patience     time.Duration
 	only         *node // not nil: ask nobody else
+	// enough, if not nil, ends the search early; see chase.
+	enough func([]Failure) bool
 }
 
 // answer is a successful response, read to its end.
@@ -74,6 +76,7 @@ func (c *Client) answer(ctx context.Context, r call) (answer, error) {
 		},
 		classify: classify, discard: func(answer) {},
 		waiting: waiting, waitAfter: c.waitAfter(),
+		settle: r.requestID != "", enough: r.enough,
 	}).run(ctx)
 	if by == nil {
 		return answer{}, c.outage(ctx, begun, failures, r.requestID, maybe.Load())

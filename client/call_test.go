@@ -251,6 +251,8 @@ func TestOutageSaysWhetherAChangeMayHaveHappened(t *testing.T) {
 	}{
 		"refused by all":   {nil, false, "unreachable"},
 		"no leader":        {noLeader, false, "no_leader"},
+		"no leader for 5s": {slowly(noLeader), false, "no_leader"},
+		"none, then lost":  {onceLost(slowly(noLeader)), true, "outcome_unknown"},
 		"taken and lost":   {drop, true, "outcome_unknown"},
 		"hangs":            {hang, true, "outcome_unknown"},
 		"said to be so":    {func(w http.ResponseWriter, _ *http.Request) { answerError(w, 504, wire.CodeOutcomeUnknown) }, true, "outcome_unknown"},
@@ -273,6 +275,44 @@ func TestOutageSaysWhetherAChangeMayHaveHappened(t *testing.T) {
 			})
 		})
 	}
+}
+
+// slowly is a node that looks for a leader before it answers. The patience of a
+// call ends in the middle of that.
+func slowly(h http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		time.Sleep(5 * time.Second)
+		h(w, r)
+	}
+}
+
+// onceLost drops the first request and hands the others on.
+func onceLost(h http.HandlerFunc) http.HandlerFunc {
+	var lost atomic.Bool
+	return func(w http.ResponseWriter, r *http.Request) {
+		if lost.CompareAndSwap(false, true) {
+			drop(w, r)
+			return
+		}
+		h(w, r)
+	}
+}
+
+func TestAChangeUnderWayWhenPatienceEndsIsWaitedFor(t *testing.T) {
+	bubble(t, func(t *testing.T, n *network) {
+		begun := time.Now()
+		n.serve(t, "a:1", "c1", func(w http.ResponseWriter, r *http.Request) {
+			time.Sleep(5 * time.Second)
+			if time.Since(begun) < DefaultPatience {
+				answerError(w, 503, wire.CodeNoLeader)
+			}
+		})
+		c, _ := n.client(t, Options{Controllers: []string{"a:1"}})
+		if err := c.Kill(t.Context(), "j-1", "ann"); err != nil {
+			t.Fatal(err)
+		}
+		within(t, begun, DefaultPatience+answerTimeout)
+	})
 }
 
 func TestCallEndsWithItsContext(t *testing.T) {

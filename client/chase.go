@@ -66,6 +66,14 @@ type chase[T any] struct {
 	// waitAfter.
 	waiting   func(failures []Failure)
 	waitAfter time.Duration
+
+	// settle: when patience ends, attempts under way are waited for, because a
+	// change that is cut off may or may not have happened. Each has its own
+	// limit (answerTimeout).
+	settle bool
+	// enough, if not nil, is asked each time a node fails and every node has
+	// failed at least once: whether that is all there is to learn.
+	enough func(failures []Failure) bool
 }
 
 // outcome is how one attempt ended.
@@ -107,18 +115,27 @@ func (c *chase[T]) run(ctx context.Context) (answer T, by *node, failures []Fail
 	defer next.Stop()
 
 	state := make([]standing, len(c.nodes))
-	newest := -1
+	newest, ending := -1, false
 	for {
+		if ending && !anyInFlight(state) {
+			return answer, nil, c.failures(state), ErrUnreachable
+		}
 		select {
 		case <-ctx.Done():
 			return answer, nil, c.failures(state), context.Cause(ctx)
 		case <-giveUp.C:
-			return answer, nil, c.failures(state), ErrUnreachable
+			if !c.settle {
+				return answer, nil, c.failures(state), ErrUnreachable
+			}
+			ending = true
 		case <-word.C:
 			if c.waiting != nil {
 				c.waiting(c.failures(state))
 			}
 		case <-next.C:
+			if ending {
+				continue
+			}
 			now := time.Now()
 			at := pick(state, now)
 			if at < 0 {
@@ -159,6 +176,9 @@ func (c *chase[T]) run(ctx context.Context) (answer T, by *node, failures []Fail
 				}
 				next.Reset(time.Until(pause))
 			default:
+				if c.enough != nil && everyFailed(state) && c.enough(c.failures(state)) {
+					return answer, nil, c.failures(state), ErrUnreachable
+				}
 				if r.at == newest || !anyInFlight(state) {
 					next.Reset(0)
 				}
@@ -184,6 +204,10 @@ func pick(state []standing, now time.Time) int {
 
 func anyInFlight(state []standing) bool {
 	return slices.ContainsFunc(state, func(s standing) bool { return s.inFlight })
+}
+
+func everyFailed(state []standing) bool {
+	return !slices.ContainsFunc(state, func(s standing) bool { return s.last == nil })
 }
 
 // untilCool returns how long until a node may be asked again. While all are

@@ -116,7 +116,11 @@ func (e *OutageError) Code() string {
 func (e *OutageError) Error() string {
 	code := e.Code()
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s: no controller answered within %s\n", code, short(e.Waited))
+	if code == wire.CodeNotInCluster {
+		fmt.Fprintf(&b, "%s: no controller that answers is in a cluster\n", code)
+	} else {
+		fmt.Fprintf(&b, "%s: no controller answered within %s\n", code, short(e.Waited))
+	}
 	for _, f := range e.Failures {
 		fmt.Fprintf(&b, "  %s: %s\n", f.Address, Why(f.Err))
 	}
@@ -131,6 +135,8 @@ func (e *OutageError) Error() string {
 		b.WriteString("Check that the controllers run (rcd serve) and that RC_CONTROLLER lists their --http addresses.")
 	case wire.CodeOverloaded:
 		b.WriteString("The controllers have more to do than they can take. Try again later.")
+	case wire.CodeNotInCluster:
+		b.WriteString("Start what each of them waits for, and look again. One controller's own view: rc raft status --node ID")
 	default:
 		b.WriteString("Most controllers have to be up and see each other. Look with: rc raft peers")
 	}

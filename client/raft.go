@@ -2,9 +2,11 @@ package client
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -19,7 +21,9 @@ const lookupPatience = 2 * time.Second
 
 // RaftStatus returns one node's own view of the cluster. In the methods of this
 // file nodeID is the node to ask: "" for any, a node's ID, or a URL or
-// host:port. None of them needs a leader.
+// host:port. None of them needs a leader. A node that is in no cluster refuses
+// to list members or a log (not_in_cluster); without a nodeID another is asked
+// then, and an *OutageError comes once all have failed and one refused so.
 func (c *Client) RaftStatus(ctx context.Context, nodeID string) (*wire.RaftStatus, error) {
 	var status wire.RaftStatus
 	if err := c.ask(ctx, nodeID, "/v1/raft/status", &status); err != nil {
@@ -61,7 +65,7 @@ func (c *Client) RaftLog(ctx context.Context, nodeID string, since uint64, n int
 
 // ask is get from a certain node, or from any.
 func (c *Client) ask(ctx context.Context, nodeID, path string, v any) error {
-	r := call{method: http.MethodGet, path: path, patience: c.patience}
+	r := call{method: http.MethodGet, path: path, patience: c.patience, enough: inNoCluster}
 	if nodeID != "" {
 		n, err := c.find(ctx, nodeID)
 		if err != nil {
@@ -70,7 +74,23 @@ func (c *Client) ask(ctx context.Context, nodeID, path string, v any) error {
 		// Nobody else can answer for this node, so there is less to wait for.
 		r.only, r.patience = n, min(c.patience, answerTimeout)
 	}
-	return c.do(ctx, r, v)
+	err := c.do(ctx, r, v)
+	var refusal *APIError
+	var outage *OutageError
+	if r.only != nil && errors.As(err, &outage) && len(outage.Failures) == 1 && errors.As(outage.Failures[0].Err, &refusal) {
+		return refusal // the node was named: what it says needs no frame
+	}
+	return err
+}
+
+// inNoCluster tells whether one of the nodes that all have failed is in no
+// cluster. Waiting would change that no sooner than whoever starts the missing
+// ones looks again.
+func inNoCluster(failures []Failure) bool {
+	return slices.ContainsFunc(failures, func(f Failure) bool {
+		var refusal *APIError
+		return errors.As(f.Err, &refusal) && refusal.Code == wire.CodeNotInCluster
+	})
 }
 
 // find returns the node with an ID or address.

@@ -173,6 +173,7 @@ const (
 	CodeNoDevice       = "no_device_available"
 	CodeLogsNotStored  = "logs_not_stored"
 	CodeNoLeader       = "no_leader"       // 503: nothing was changed
+	CodeNotInCluster   = "not_in_cluster"  // 503: this node has nothing to show, and an empty list would look like the truth
 	CodeOverloaded     = "overloaded"      // 503: nothing was changed
 	CodeOutcomeUnknown = "outcome_unknown" // 504: ask again with the same request ID
 	CodeBodyTooLarge   = "body_too_large"  // 413

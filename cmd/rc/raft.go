@@ -59,7 +59,7 @@ func (v *raftStatusCmd) Run(a *app) error {
 	number := func(n uint64) string { return strconv.FormatUint(n, 10) }
 	line("node", s.Node)
 	line("state", s.State)
-	line("waiting for", s.Waiting)
+	line("why", s.Waiting)
 	line("halted", s.Halted)
 	line("leader", withNote(firstOf(s.Leader, "none"), s.LeaderAddr))
 	line("term", number(s.Term))

@@ -2,6 +2,8 @@ package main
 
 import (
 	"os"
+	"os/signal"
+	"syscall"
 
 	"rcd/internal/dev"
 )
@@ -16,8 +18,8 @@ type devCmd struct {
 // Help is shown by rcd dev --help.
 func (devCmd) Help() string {
 	return `Starts controllers and an agent as separate processes on loopback, prints the
-environment that rc needs, and stays in the foreground. Ctrl-C ends the jobs
-and every process. A process that is killed from outside is not restarted.
+environment that rc needs, and stays in the foreground. Ctrl-C, or closing
+the terminal, ends the jobs and every process. A process that is killed from outside is not restarted.
 
 Examples:
   rcd dev
@@ -31,6 +33,12 @@ func (c *devCmd) Run(s *session) error {
 	if err != nil {
 		return err
 	}
+	// Whoever reads the output may go first (rcd dev | tee, a closed terminal);
+	// a write must fail then, and not end this process before its children.
+	// Not Ignore: that would be inherited by every job.
+	broken := make(chan os.Signal, 1)
+	signal.Notify(broken, syscall.SIGPIPE)
+	defer signal.Stop(broken)
 	return dev.Run(s.ctx, dev.Config{
 		Binary:      self,
 		Controllers: c.Controllers,

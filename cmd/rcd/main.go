@@ -29,7 +29,7 @@ type cli struct {
 
 // session is what every verb gets.
 type session struct {
-	ctx    context.Context // ends on SIGINT or SIGTERM
+	ctx    context.Context // ends with one of endSignals
 	logger *slog.Logger
 	stdout io.Writer
 	stderr io.Writer
@@ -67,7 +67,7 @@ func run(args []string) int {
 		fmt.Fprintf(os.Stderr, "rcd: %v\nrcd: see rcd --help\n", err)
 		return 2
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	ctx, stop := signal.NotifyContext(context.Background(), endSignals()...)
 	defer stop()
 	var level slog.Level
 	if err := level.UnmarshalText([]byte(c.LogLevel)); err != nil {
@@ -85,4 +85,14 @@ func run(args []string) int {
 		return 1
 	}
 	return 0
+}
+
+// endSignals are those that end a verb in order. SIGHUP is what a terminal
+// sends that is closed; under nohup it is ignored, and stays so.
+func endSignals() []os.Signal {
+	signals := []os.Signal{syscall.SIGINT, syscall.SIGTERM}
+	if !signal.Ignored(syscall.SIGHUP) {
+		signals = append(signals, syscall.SIGHUP)
+	}
+	return signals
 }

@@ -3,8 +3,9 @@
 // end-to-end tests use it.
 //
 // It must never restart a process that died: whoever kills one wants to see
-// what the others do. It ends only processes that it started or that wrote a
-// pid file in a data directory of this cluster.
+// what the others do. It ends only processes that it started, that wrote a
+// pid file in a data directory of this cluster, or whose command line is
+// exactly that of one it started.
 //
 // Start with Run.
 package dev

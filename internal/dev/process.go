@@ -1,15 +1,11 @@
 package dev
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"syscall"
-	"time"
-
-	"rcd/agent/proc"
 )
 
 // Process is one process of the cluster, as the JSON line names it: argv, env
@@ -54,41 +50,4 @@ func (p *Process) start() error {
 		_ = p.cmd.Wait() // how it ended is in its log
 	}()
 	return nil
-}
-
-// stop ends whatever serves the data directory, our own child or one that a
-// test started in its place: SIGTERM, then SIGKILL after grace. A stopped
-// process is continued, or it would never see the signal.
-func stop(ctx context.Context, dir string, grace time.Duration) error {
-	id, ok := proc.ReadPIDFile(filepath.Join(dir, proc.PIDFile))
-	if !ok {
-		return nil
-	}
-	// A signal that fails hits a process that has ended meanwhile, which is
-	// what we want.
-	_ = proc.Signal(id, syscall.SIGCONT)
-	_ = proc.Signal(id, syscall.SIGTERM)
-	if waitGone(ctx, id, grace) {
-		return nil
-	}
-	_ = proc.Signal(id, syscall.SIGKILL)
-	if waitGone(context.WithoutCancel(ctx), id, 5*time.Second) {
-		return nil
-	}
-	return fmt.Errorf("process %d of %s does not end", id.PID, dir)
-}
-
-func waitGone(ctx context.Context, id proc.ID, limit time.Duration) bool {
-	ctx, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for proc.Alive(id) {
-		select {
-		case <-ctx.Done():
-			return !proc.Alive(id)
-		case <-tick.C:
-		}
-	}
-	return true
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"maps"
 	"net/http"
 	"os"
@@ -16,7 +15,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"rcd/agent"
 	"rcd/agent/proc"
 )
 
@@ -31,11 +29,8 @@ type Config struct {
 	Stderr      io.Writer
 }
 
-// Bounds of the phases of a cluster's life.
-const (
-	readyLimit = 60 * time.Second // from the start of the last process
-	stopGrace  = 10 * time.Second // from SIGTERM to SIGKILL
-)
+// readyLimit bounds the start, from that of the last process.
+const readyLimit = 60 * time.Second
 
 var errRunning = errors.New("this data directory is in use")
 
@@ -238,40 +233,4 @@ func announce(config Config, p plan, processes []*Process) error {
 	}
 	fmt.Fprintf(config.Stderr, "rcd dev: then try: rc run -d %s:gpu0 -- echo hello\n", devHost)
 	return nil
-}
-
-// stopAll ends the agent first, so that no freed device starts a queued job,
-// then every job and shim, then the controllers. It also ends processes that
-// somebody started again in place of ours.
-func stopAll(processes []*Process) error {
-	ctx, cancel := context.WithTimeout(context.Background(), 40*time.Second)
-	defer cancel()
-	var errs []error
-	for _, process := range slices.Backward(processes) {
-		errs = append(errs, stop(ctx, process.DataDir, stopGrace), process.reap())
-		if process.Role == "agent" {
-			errs = append(errs, agent.Drain(ctx, process.DataDir, slog.New(slog.DiscardHandler)))
-		}
-	}
-	return errors.Join(errs...)
-}
-
-// reap waits for our own child, which stop has ended unless it never came to
-// write its pid file.
-func (p *Process) reap() error {
-	if p.cmd == nil || p.cmd.Process == nil {
-		return nil
-	}
-	select {
-	case <-p.exited:
-		return nil
-	case <-time.After(100 * time.Millisecond):
-	}
-	_ = p.cmd.Process.Kill() // ended meanwhile is what we want
-	select {
-	case <-p.exited:
-		return nil
-	case <-time.After(5 * time.Second):
-		return fmt.Errorf("%s (process %d) does not end", p.ID, p.PID)
-	}
 }

@@ -2,10 +2,8 @@ package mux
 
 import (
 	"container/list"
-	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"sync"
@@ -44,6 +42,7 @@ type Listener struct {
 	config Config
 	inner  net.Listener
 	slots  chan struct{} // one for each handshake in progress
+	said   *refusalLog
 	wait   sync.WaitGroup
 
 	mu       sync.Mutex // guards what follows
@@ -68,6 +67,7 @@ func NewListener(inner net.Listener, config Config) (*Listener, error) {
 		config:   config,
 		inner:    inner,
 		slots:    make(chan struct{}, maxPending),
+		said:     newRefusalLog(config.Logger),
 		pending:  list.New(),
 		channels: map[Type]*channel{},
 	}
@@ -184,11 +184,7 @@ func (l *Listener) serve(c net.Conn, place *list.Element) {
 	}
 	if err != nil {
 		c.Close()
-		level := slog.LevelInfo
-		if errors.Is(err, io.EOF) {
-			level = slog.LevelDebug // someone asked only whether the port is open
-		}
-		l.config.Logger.Log(context.Background(), level, "connection refused", "remote", c.RemoteAddr().String(), "err", err)
+		l.said.refused(c.RemoteAddr(), err, time.Now())
 		return
 	}
 	room.put(&Conn{Conn: c, kind: got.hello.kind, peer: got.hello.identity, keyName: got.keyName})

@@ -132,17 +132,7 @@ func TestDevNamesEveryProcessAndRestartsNone(t *testing.T) {
 	}
 
 	// A test starts it again from what the line says; Ctrl-C ends that, too.
-	again := exec.Command(victim.Argv[0], victim.Argv[1:]...)
-	again.Dir = victim.Cwd
-	for k, v := range victim.Env {
-		again.Env = append(again.Env, k+"="+v)
-	}
-	again.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if err := again.Start(); err != nil {
-		t.Fatal(err)
-	}
-	ended := make(chan error, 1)
-	go func() { ended <- again.Wait() }()
+	again, ended := victim.restart(t)
 	eventually(t, "the restarted controller", func() bool {
 		out, err := d.rc("raft", "status", "--node", victim.ID)
 		return err == nil && strings.Contains(out, "follower")
@@ -176,6 +166,23 @@ func TestDevNamesEveryProcessAndRestartsNone(t *testing.T) {
 	if err != nil || !strings.Contains(out, "still here") {
 		t.Errorf("the history is gone: %v\n%s", err, out)
 	}
+}
+
+// restart runs the process again as a test would, from what the line says.
+func (p devProcess) restart(t *testing.T) (cmd *exec.Cmd, ended <-chan error) {
+	t.Helper()
+	cmd = exec.Command(p.Argv[0], p.Argv[1:]...)
+	cmd.Dir = p.Cwd
+	for k, v := range p.Env {
+		cmd.Env = append(cmd.Env, k+"="+v)
+	}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	end := make(chan error, 1)
+	go func() { end <- cmd.Wait() }()
+	return cmd, end
 }
 
 // fileNames reports whether the pid file still names the process that died,
