@@ -84,7 +84,7 @@ func drainJob(ctx context.Context, dir string, logger *slog.Logger) error {
 	select {
 	case <-h.Done():
 	case <-ctx.Done():
-		return ctx.Err()
+		return fmt.Errorf("%w: shim %d with its job: %w", ErrSurvivors, h.Tree().Above.PID, ctx.Err())
 	}
 	if result, err := h.Result(); err != nil {
 		return err

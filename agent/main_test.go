@@ -129,15 +129,19 @@ func (c *control) Admit(_ context.Context, h wire.Hello) (session.Admission, err
 	return session.Admission{ClusterID: "cluster-1", Index: 7}, nil
 }
 
-func (c *control) Desired(string) []session.Desired {
+func (c *control) Desired(string, uint64) ([]session.Desired, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var out []session.Desired
 	for _, d := range c.desired {
 		out = append(out, d)
 	}
-	return out
+	return out, true
 }
+
+// No device of this table is ever in quarantine.
+func (c *control) WantsProof(wire.Hello) bool              { return false }
+func (c *control) Prove(context.Context, wire.Hello) error { return nil }
 
 func (c *control) Started(_ context.Context, _, _ string, job, _ uint64) error {
 	c.mu.Lock()

@@ -20,6 +20,8 @@ var errNeverBegan = errors.New("the shim ended before the job began")
 const (
 	reasonShimDied = "supervisor_died"
 	reasonRestart  = "supervisor_died: the host was restarted"
+	// reasonPutDown: the job was to be killed and its shim did not do it.
+	reasonPutDown = "supervisor_died: the job was being killed and its shim did not answer, so the shim was killed too; the exit code is lost"
 )
 
 // Adopt takes up a job that Start was called for earlier, by this process or another one. The job may run, may have ended, and its shim may have died:
@@ -150,6 +152,7 @@ func (h *Handle) bury(ctx context.Context) (Result, error) {
 			return Result{}, ctx.Err()
 		}
 		result.Survivors, result.Unverified = sw.survivors, sw.problem
+		h.endedBy(&result)
 	}
 	if readErr != nil {
 		return Result{}, readErr // the marks were enough to end the tree, but what ran is not known

@@ -42,8 +42,11 @@ type Handle struct {
 	err     error         // guarded by mu; why there is no result, though the job has ended
 	shim    proc.ID       // guarded by mu; zero if not known
 
-	nudge chan struct{} // holds one wake-up for the sender of kills
-	ended chan struct{}
+	putDownSweep *swept // guarded by mu; set if this handle has killed the shim, after a sweep that came to this
+
+	nudge  chan struct{} // holds one wake-up for the sender of kills
+	wished chan struct{} // closed by the first Kill
+	ended  chan struct{}
 
 	cancel context.CancelFunc
 	work   sync.WaitGroup
@@ -55,7 +58,8 @@ func newHandle(dir string, o order, log *slog.Logger) *Handle {
 	}
 	return &Handle{
 		dir: dir, order: o, log: log, status: Status{Phase: Starting},
-		changed: make(chan struct{}), nudge: make(chan struct{}, 1), ended: make(chan struct{}), cancel: func() {},
+		changed: make(chan struct{}), nudge: make(chan struct{}, 1), wished: make(chan struct{}), ended: make(chan struct{}),
+		cancel: func() {},
 	}
 }
 
@@ -101,12 +105,14 @@ func (h *Handle) Wait(ctx context.Context, since Status) (Status, error) {
 func (h *Handle) Done() <-chan struct{} { return h.ended }
 
 // Kill has the whole tree of the job ended: SIGTERM, the grace, SIGKILL. It returns at once and is repeated to the shim until that has taken it. The
-// first reason given counts, at most 1 KiB of it; empty means "cancelled". A job that has ended by itself keeps its own result.
+// first reason given counts, at most 1 KiB of it; empty means "cancelled". A job that has ended by itself keeps its own result. A shim that stays silent
+// is killed with its job within seconds and the grace, once: the outcome is SupervisorDied then, without an exit code.
 func (h *Handle) Kill(reason string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.kill == "" {
 		h.kill = killReason(strings.ToValidUTF8(reason, "?"))
+		close(h.wished)
 	}
 	select {
 	case h.nudge <- struct{}{}:
@@ -141,7 +147,7 @@ func (h *Handle) OpenOutput(offset int64) (*spool.Reader, error) {
 	return r, nil
 }
 
-// Close lets go of the job, which goes on, and waits for the handle's goroutine. Adopt takes it up again.
+// Close lets go of the job, which goes on, and waits for the handle's goroutines. Adopt takes it up again.
 func (h *Handle) Close() {
 	h.cancel()
 	h.work.Wait()
@@ -175,7 +181,7 @@ func RemoveDir(dir string) error {
 	return nil
 }
 
-// begin starts the handle's goroutine.
+// begin starts the handle's goroutines.
 func (h *Handle) begin() {
 	ctx, cancel := context.WithCancel(context.Background())
 	h.cancel = cancel
@@ -183,6 +189,7 @@ func (h *Handle) begin() {
 		defer cancel()
 		h.run(ctx)
 	})
+	h.work.Go(func() { h.insist(ctx) })
 }
 
 // run follows the shim until the job has ended or the handle is closed.
@@ -218,6 +225,8 @@ func (h *Handle) failure() error {
 // follow takes the shim's statuses until the connection ends. nil if the shim had said hello.
 func (h *Handle) follow(ctx context.Context, conn net.Conn) error {
 	defer func() { _ = conn.Close() }()
+	// A stopped shim never greets, and whoever closes the handle must not wait for that.
+	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
 	m, err := receive(conn)
 	if err != nil {
 		return err
@@ -306,7 +315,7 @@ func (h *Handle) fail(err error) {
 	})
 }
 
-// reap waits until the shim is gone, and takes its exit status if it is a child of this process, so that it does not stay as a zombie.
+// reap waits until the shim is gone, ends it if it does not go, and takes its exit status if it is a child of this process, so that it does not stay as a zombie.
 func (h *Handle) reap() {
 	h.mu.Lock()
 	shim := h.shim
@@ -319,5 +328,11 @@ func (h *Handle) reap() {
 		if errors.Is(err, unix.ECHILD) && !proc.Alive(shim) {
 			return // somebody else's child, and a zombie: theirs to reap
 		}
+	}
+	// The result is on disk, so nothing is lost with it; stopped, it would stay for good.
+	if shim = h.livingShim(); !shim.Zero() {
+		h.log.Warn("the shim of an ended job does not exit; ending it", "job", h.order.Spec.JobID, "shim", shim.PID)
+		_ = proc.Signal(shim, unix.SIGKILL)
+		_, _ = unix.Wait4(shim.PID, nil, unix.WNOHANG, nil) // if it is too early, it stays as a zombie until this process ends
 	}
 }

@@ -34,6 +34,9 @@ const (
 
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == "shim" {
+		if os.Getenv(wedgeName) != "" {
+			wedgeAtSignal()
+		}
 		os.Exit(Main(os.Args[2:]))
 	}
 	if part := os.Getenv(partName); part != "" {
