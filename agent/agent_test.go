@@ -67,9 +67,9 @@ func TestJobsOutliveTheAgentAndKeepTheirExitCode(t *testing.T) {
 	dir := dataDir(t)
 	config := testConfig(dir, c)
 	first := startAgent(t, config)
-	marker := filepath.Join(t.TempDir(), "go")
+	marker, alone := filepath.Join(t.TempDir(), "go"), filepath.Join(t.TempDir(), "alone")
 	c.want(1, nil, sh("echo pid $$; until [ -e "+marker+" ]; do sleep 0.02; done; echo done; exit 7")...)
-	c.want(2, func(s *wire.StartJob) { s.Devices = []string{"box:gpu1"} }, sh("sleep 0.3; exit 9")...)
+	c.want(2, func(s *wire.StartJob) { s.Devices = []string{"box:gpu1"} }, sh("until [ -e "+alone+" ]; do sleep 0.02; done; exit 9")...)
 	eventually(t, "both running", func() bool { return c.isRunning(1) && c.isRunning(2) })
 	var before string
 	eventually(t, "first line", func() bool { before, _ = c.output(t, "j-1", 0, false); return before != "" })
@@ -77,7 +77,13 @@ func TestJobsOutliveTheAgentAndKeepTheirExitCode(t *testing.T) {
 	if first.err != nil {
 		t.Fatalf("agent ended with %v", first.err)
 	}
-	time.Sleep(600 * time.Millisecond) // job 2 ends with nobody there
+	if err := os.WriteFile(alone, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "job 2 over with nobody there", func() bool {
+		_, err := os.Stat(filepath.Join(config.DataDir, jobsDir, "2-2", "result.cbor"))
+		return err == nil
+	})
 
 	second := startAgent(t, config)
 	eventually(t, "second hello", func() bool { c.mu.Lock(); defer c.mu.Unlock(); return len(c.hellos) == 2 })
