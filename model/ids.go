@@ -16,9 +16,6 @@ func LeaseID(n uint64) string { return "l-" + strconv.FormatUint(n, 10) }
 // no sign, no leading zero.
 func ParseJobID(id string) (uint64, bool) { return parseID(id, "j-") }
 
-// ParseLeaseID returns the number in a lease ID, in canonical form only.
-func ParseLeaseID(id string) (uint64, bool) { return parseID(id, "l-") }
-
 func parseID(id, prefix string) (uint64, bool) {
 	digits, ok := strings.CutPrefix(id, prefix)
 	if !ok || digits == "" || digits[0] < '1' || digits[0] > '9' {

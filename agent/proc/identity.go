@@ -36,12 +36,6 @@ func Identify(pid int) (ID, error) {
 // Self returns the identity of the calling process.
 func Self() (ID, error) { return Identify(os.Getpid()) }
 
-// StartTime returns when pid started, in clock ticks since boot. ErrGone if there is no such process.
-func StartTime(pid int) (uint64, error) {
-	id, err := Identify(pid)
-	return id.Start, err
-}
-
 // Alive tells whether that very process still runs. A zombie does not run, unless threads of it live on behind an ended main thread.
 func Alive(id ID) bool {
 	p, err := readStat(id.PID)
