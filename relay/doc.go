@@ -8,6 +8,6 @@
 // job: a broken link says nothing about the job behind it.
 //
 // Start with Record, Source and Sink in record.go, then Send and Receive (one
-// link), Follow (many links, one after the other), Conduit and Hop (a relaying
+// link), Follow (many links, one after the other), Conduit (a relaying
 // node in the middle). DESIGN.md says why it is built this way.
 package relay

@@ -13,6 +13,25 @@ import (
 	"rcd/wire"
 )
 
+// hop is a relaying node in the middle, as a controller puts it together:
+// Follow into a Conduit into Send. window bounds the bytes held between the
+// links; 0 means DefaultWindow.
+func hop(ctx context.Context, conn Conn, dial DialFunc, from int64, window int) error {
+	conduit := NewConduit(window)
+	within, cancel := context.WithCancel(ctx)
+	followed := make(chan struct{})
+	go func() {
+		defer close(followed)
+		if _, _, err := Follow(within, dial, from, conduit, FollowOptions{}); err != nil {
+			conduit.Fail(err)
+		}
+	}()
+	err := Send(ctx, conn, from, conduit, SendOptions{})
+	cancel()
+	<-followed
+	return err
+}
+
 // The leader is replaced and every cable pulled, over and over, while an agent
 // sends through it to a client.
 func TestHopDeliversEveryByteOnceWhateverBreaks(t *testing.T) {
@@ -41,7 +60,7 @@ func TestHopDeliversEveryByteOnceWhateverBreaks(t *testing.T) {
 				mu.Unlock()
 				ctx, cancel := context.WithTimeoutCause(ctx, life, &MovedError{Hint: "the next one"})
 				defer cancel()
-				_ = Hop(ctx, conn, agentDial, offset, HopOptions{Window: 2000})
+				_ = hop(ctx, conn, agentDial, offset, 2000)
 			}
 			client := &deck{}
 			next, end, err := Follow(t.Context(), leader.dial, 0, client, FollowOptions{})
@@ -80,7 +99,7 @@ func TestHopKeepsItsReaderWhileTheFarSideIsAway(t *testing.T) {
 			return agent.dial(ctx, offset)
 		}
 		leader := &station{serve: func(ctx context.Context, conn Conn, offset int64) {
-			if err := Hop(ctx, conn, agentDial, offset, HopOptions{}); err != nil {
+			if err := hop(ctx, conn, agentDial, offset, 0); err != nil {
 				t.Errorf("hop: %v", err)
 			}
 		}}
@@ -105,7 +124,7 @@ func TestHopHoldsTheFarSideBackForASlowReader(t *testing.T) {
 		recorded.records = append(recorded.records, End{Length: 400 * piece})
 		agent := &station{tape: recorded}
 		leader := &station{serve: func(ctx context.Context, conn Conn, offset int64) {
-			_ = Hop(ctx, conn, agent.dial, offset, HopOptions{Window: window})
+			_ = hop(ctx, conn, agent.dial, offset, window)
 		}}
 		var worst int64
 		taken := int64(0)
@@ -147,7 +166,7 @@ func TestHopPassesARefusalOn(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				leader := &station{serve: func(ctx context.Context, conn Conn, offset int64) {
-					_ = Hop(ctx, conn, dial, offset, HopOptions{})
+					_ = hop(ctx, conn, dial, offset, 0)
 				}}
 				_, _, err := Follow(t.Context(), leader.dial, 0, &deck{}, FollowOptions{})
 				leader.wait()
@@ -165,7 +184,7 @@ func TestHopEndsWithItsReader(t *testing.T) {
 		agent := &station{tape: newTape(rand.New(rand.NewPCG(13, 13)), 5000)}
 		agent.tape.pause = func(int) time.Duration { return time.Second }
 		leader := &station{serve: func(ctx context.Context, conn Conn, offset int64) {
-			if err := Hop(ctx, conn, agent.dial, offset, HopOptions{}); !errors.Is(err, ErrReaderGone) {
+			if err := hop(ctx, conn, agent.dial, offset, 0); !errors.Is(err, ErrReaderGone) {
 				t.Errorf("hop: %v", err)
 			}
 		}}

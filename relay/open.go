@@ -25,8 +25,8 @@ func Ask(conn Conn, offset int64, open wire.StreamOpen) error {
 	return nil
 }
 
-// Asked reads the Open frame that Ask wrote and not a byte more. Send, Hop or
-// Refuse follows. Anything else than an Open is ErrProtocol. After an error
+// Asked reads the Open frame that Ask wrote and not a byte more. Send or Refuse
+// follows. Anything else than an Open is ErrProtocol. After an error
 // conn is of no more use, and the caller closes it.
 func Asked(conn Conn) (offset int64, open wire.StreamOpen, err error) {
 	if err := conn.SetReadDeadline(time.Now().Add(openWithin)); err != nil {
