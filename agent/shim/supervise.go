@@ -153,12 +153,24 @@ func (s *supervisor) watch(job proc.ID, p *pump, started func()) Result {
 			go func() { sweeping <- s.sweep(job, r, grace) }()
 		}
 	}
+	over := func(e *exit) {
+		ended, endedAt = e, time.Now()
+		begin(min(spec.Grace, stragglerGrace))
+	}
 	end := func(reason string) {
-		if ended == nil && !began {
-			kill = reason
-			s.board.change(func(st *Status) { st.Killing = reason })
-			begin(spec.Grace)
+		if ended != nil || began {
+			return
 		}
+		// A main process that is gone keeps its own result, also when the word of its end is still on its way here.
+		if !proc.Alive(job) {
+			if e := s.lastExit(r); e != nil {
+				over(e)
+				return
+			}
+		}
+		kill = reason
+		s.board.change(func(st *Status) { st.Killing = reason })
+		begin(spec.Grace)
 	}
 	for {
 		select {
@@ -177,8 +189,7 @@ func (s *supervisor) watch(job proc.ID, p *pump, started func()) Result {
 				end(reasonHomeless)
 			}
 		case e := <-r.exited:
-			ended, endedAt = &e, time.Now()
-			begin(min(spec.Grace, stragglerGrace))
+			over(&e)
 		case sw := <-sweeping:
 			if ended == nil && sw.clean() {
 				ended, endedAt = s.lastExit(r), time.Now()
