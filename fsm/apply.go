@@ -66,6 +66,39 @@ func (t *txn) dispatch(c command.Command) answer {
 		return t.jobPrune(b)
 	case *command.ConfigSet:
 		return t.configSet(b)
+	case *command.LeaseAllocate:
+		return t.leaseAllocate(b, c.Request.Scope)
+	case *command.LeaseRelease:
+		return t.leaseRelease(b)
+	case *command.LeaseExtend:
+		return t.leaseExtend(b)
+	}
+	return t.dispatchFleet(c)
+}
+
+// dispatchFleet runs the commands about devices, hosts and controllers.
+func (t *txn) dispatchFleet(c command.Command) answer {
+	switch b := c.Body.(type) {
+	case *command.Schedule:
+		return t.scheduleAll()
+	case *command.LabelsReplace:
+		return t.labelsReplace(b)
+	case *command.SheetPut:
+		return t.sheetPut(b)
+	case *command.DeviceFault:
+		return t.deviceFault(b)
+	case *command.DeviceRetire:
+		return t.deviceRetire(b)
+	case *command.Recover:
+		return t.recoverAgain(b)
+	case *command.FeatureRaise:
+		return t.featureRaise(b)
+	case *command.MemberPut:
+		return t.memberPut(b)
+	case *command.MemberRemove:
+		return t.memberRemove(b)
+	case *command.Checkpoint:
+		return t.checkpoint(b)
 	}
 	broken("a command kind without a handler")
 	return answer{}
@@ -116,6 +149,9 @@ func (t *txn) answer() {
 
 func (t *txn) result(a answer) command.Result {
 	r := a.Result
+	if a.placed {
+		a.jobs = t.placed
+	}
 	for _, number := range a.jobs {
 		j := t.jobs.get(number)
 		if j == nil {

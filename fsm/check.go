@@ -28,6 +28,7 @@ func (m *Machine) Check() error {
 	c.leases()
 	c.devices()
 	c.requests()
+	c.sheets()
 	c.indexes()
 	c.placements(m.work.Devices(), nil)
 	c.digest()
@@ -237,6 +238,24 @@ func (c *checker) requests() {
 		}
 		if q.UptimeMS > c.v.uptimeMS() {
 			c.found("request %q comes from the future", q.ID)
+		}
+		return true
+	})
+}
+
+func (c *checker) sheets() {
+	c.v.sheets.scan(func(id string, s *model.Sheet) bool {
+		if id != model.DeviceID(s.Host, s.Name) || s.Body == "" {
+			c.found("sheet of %s:%s is empty or stored under %s", s.Host, s.Name, id)
+		}
+		if c.v.agents.get(s.Host) == nil || (s.Name != "" && c.v.devices.get(id) == nil) {
+			c.found("sheet %s belongs to nobody", id)
+		}
+		return true
+	})
+	c.v.members.scan(func(id string, m *model.Member) bool {
+		if id != m.ID || m.Supports < c.v.meta.Feature {
+			c.found("controller %s is stored under %s, or knows less than the cluster's level", m.ID, id)
 		}
 		return true
 	})

@@ -110,6 +110,9 @@ func (c *checker) digest() {
 	addTable(c, &sum, &c.v.devices)
 	addTable(c, &sum, &c.v.agents)
 	addTable(c, &sum, &c.v.requests)
+	addTable(c, &sum, &c.v.sheets)
+	addTable(c, &sum, &c.v.members)
+	addTable(c, &sum, &c.v.unserved)
 	if sum != c.v.digest {
 		c.found("digest %s, the rows give %s", c.v.digest, sum)
 	}
@@ -137,6 +140,9 @@ func (c *checker) published(view *View) {
 		{view.devices.len(), v.devices.len()},
 		{view.agents.len(), v.agents.len()},
 		{view.requests.len(), v.requests.len()},
+		{view.sheets.len(), v.sheets.len()},
+		{view.members.len(), v.members.len()},
+		{view.unserved.len(), v.unserved.len()},
 		{view.queue.len(), v.queue.len()},
 		{view.active.len(), v.active.len()},
 		{view.ended.len(), v.ended.len()},

@@ -50,6 +50,11 @@ const (
 	tableDevices  tableID = 5
 	tableAgents   tableID = 6
 	tableRequests tableID = 7
+	tableSheets   tableID = 8
+	tableMembers  tableID = 9
+	tableUnserved tableID = 10
+
+	lastTable = tableUnserved
 )
 
 // rowSum returns the share of one row in the digest.

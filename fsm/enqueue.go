@@ -113,6 +113,14 @@ func checkShape(s *command.JobSpec) answer {
 	return answer{}
 }
 
+// clip cuts a text for people to what a row keeps of it.
+func clip(text string) string {
+	if len(text) <= maxNote {
+		return text
+	}
+	return strings.ToValidUTF8(text[:maxNote], "") + "…"
+}
+
 // short cuts a text that is to come back in a sentence.
 func short(text string) string {
 	if len(text) <= maxNamed {

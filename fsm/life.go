@@ -181,34 +181,27 @@ func (t *txn) quarantineFree(devices []string, detail string) {
 // placed one is asked; a placed one whose host is out of reach is ended here
 // under the retain policy, the flag kept for a late return.
 func (t *txn) jobKill(b *command.JobKill) answer {
-	j := t.jobs.get(b.Job)
+	j, a := t.owned(b.Job, b.By, b.Admin)
 	if j == nil {
-		return refuse(command.NotFound, "There is no job %s; list the jobs to see their IDs.", model.JobID(b.Job))
-	}
-	if b.By != j.Submitter && !b.Admin {
-		return refuse(command.NotJobOwner, "Job %s belongs to %s; ask them, or an administrator.", j.ID(), j.Submitter)
+		return a
 	}
 	if j.State.Terminal() {
 		return refuse(command.NotCancellable, "Job %s has ended as %s; there is nothing left to end.", j.ID(), j.State)
 	}
+	return t.endByWish(j, byWhom("killed", j, b.By), b.Detached)
+}
+
+// endByWish ends a job that has not ended, or has its host asked to.
+func (t *txn) endByWish(j *model.Job, by string, detached bool) answer {
 	a := answer{jobs: []uint64{j.Number}}
-	by := "killed by " + b.By
-	if b.By != j.Submitter {
-		by = "killed by admin override (as " + b.By + ")"
-	}
 	if j.State == model.JobQueued {
 		t.endJob(j, ending{state: model.JobKilled, reason: by, origin: model.OriginUser})
 		a.Kill = command.KillCancelled
 		return a
 	}
-	row := *j
-	if !row.KillRequested {
-		row.KillRequested, row.KillBy = true, by
-		j = t.putJob(row)
-	}
-	t.emit(command.Event{Kind: command.EventKillRequested, Job: j.Number, Lease: j.Lease, Host: j.Host})
+	j = t.flagKill(j, by)
 	a.Kill = command.KillAsked
-	if b.Detached && t.settings.RetainDisconnected && t.outOfReach(j.Host) {
+	if detached && t.settings.RetainDisconnected && t.outOfReach(j.Host) {
 		l := t.mustLease(j.Lease)
 		t.endJob(j, ending{state: model.JobKilled, reason: j.KillBy, origin: model.OriginUser})
 		t.leaveLease(l, j.Number, quarantine(model.ReasonWorkerLost, "its host is out of reach and job "+j.ID()+" was ended without it"))

@@ -13,11 +13,18 @@ import (
 // ErrOrder means that an entry came at or below an index already applied.
 var ErrOrder = errors.New("entry applied out of order")
 
+// ErrFeatureLevel means that the cluster is at a feature level that this build
+// does not know. The node must halt; another build can go on from its log.
+var ErrFeatureLevel = errors.New("feature level of a newer build")
+
 // Options of a Machine.
 type Options struct {
 	// PanicOnInvariant makes a broken invariant panic instead of aborting the
 	// entry: for tests.
 	PanicOnInvariant bool
+	// Knows is the highest feature level that this machine can apply, 0 for
+	// the build's own.
+	Knows uint32
 }
 
 // Machine applies entries. Apply and Restore are for one goroutine at a time
@@ -30,6 +37,7 @@ type Machine struct {
 	work   *View      // the state being changed; equal to view between entries
 	sched  *scheduler.Scheduler
 	halted error
+	marks  []mark // newest last
 
 	view atomic.Pointer[View]
 
@@ -40,6 +48,9 @@ type Machine struct {
 
 // New returns a machine with the empty state of a fresh cluster, at index 0.
 func New(options Options) *Machine {
+	if options.Knows == 0 {
+		options.Knows = featureLevel
+	}
 	m := &Machine{options: options}
 	m.load(emptyView(), scheduler.New())
 	return m
@@ -85,8 +96,8 @@ func (m *Machine) Digest() Digest { return m.View().Digest() }
 // It returns one result for each command, in their order, and the events of
 // the entry; both follow from state and entry alone. An error means that the
 // node must halt: the state is as it was, and every later Apply returns the
-// error again. It wraps command.ErrUndecodable, command.ErrUnknownKind or
-// ErrOrder.
+// error again. It wraps command.ErrUndecodable, command.ErrUnknownKind,
+// ErrFeatureLevel or ErrOrder.
 func (m *Machine) Apply(index, term uint64, data []byte) ([]command.Result, []command.Event, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -100,11 +111,15 @@ func (m *Machine) Apply(index, term uint64, data []byte) ([]command.Result, []co
 	if err != nil {
 		return nil, nil, m.halt(fmt.Errorf("apply index %d: %w", index, err))
 	}
-	t := &txn{View: m.work, sched: m.sched, raftTerm: term, entry: entry, atIndex: index}
+	m.noteMark(index)
+	t := &txn{View: m.work, sched: m.sched, raftTerm: term, entry: entry, atIndex: index, knows: m.options.Knows}
 	m.clearDirty()
 	if name := m.attempt(t, commands); name != "" {
 		m.abort(index)
 		t.abandon(name, len(commands))
+	} else if t.unknownLevel != 0 {
+		m.abort(m.view.Load().index)
+		return nil, nil, m.halt(fmt.Errorf("apply index %d: %w: the cluster goes to %d, this build knows %d; upgrade it", index, ErrFeatureLevel, t.unknownLevel, t.knows))
 	}
 	m.view.Store(m.work.publish(m.view.Load()))
 	return t.results, t.events, nil
@@ -171,7 +186,8 @@ func (m *Machine) clearDirty() {
 	w := m.work
 	w.jobs.dirty, w.leases.dirty = w.jobs.dirty[:0], w.leases.dirty[:0]
 	w.devices.dirty, w.agents.dirty = w.devices.dirty[:0], w.agents.dirty[:0]
-	w.requests.dirty = w.requests.dirty[:0]
+	w.requests.dirty, w.sheets.dirty = w.requests.dirty[:0], w.sheets.dirty[:0]
+	w.members.dirty, w.unserved.dirty = w.members.dirty[:0], w.unserved.dirty[:0]
 }
 
 // brokenInvariant is what broken panics with: the name of the invariant.

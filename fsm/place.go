@@ -30,6 +30,7 @@ func (t *txn) place(number uint64, device string) {
 	}
 	t.putJob(job)
 	t.putDevice(d)
+	t.placed = append(t.placed, number)
 	t.emit(command.Event{Kind: command.EventJobPlaced, Job: number, Lease: lease.Number, Host: d.Host, Device: d.ID})
 }
 

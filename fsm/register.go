@@ -23,17 +23,17 @@ func (t *txn) agentRegister(b *command.AgentRegister) answer {
 	}
 	rebooted := old != nil && old.BootID != "" && b.BootID != "" && old.BootID != b.BootID
 	row.MachineID, row.BootID, row.Instance = b.MachineID, b.BootID, b.Instance
-	row.Silent, row.WrittenOff, row.LastHeardMS = false, false, t.nowMS()
-	t.putAgent(row)
+	row.ManualClear, row.ProofDetail = b.RequireManualClear, clip(b.Proof.Detail)
+	t.putAgent(*t.present(&row))
 
 	if fresh {
 		t.emit(command.Event{Kind: command.EventAgentRegistered, Host: b.Host, Instance: b.Instance})
 		t.reconcileLeases(b, rebooted)
 	}
 	t.declareDevices(b)
-	if !b.RequireManualClear {
-		t.recoverDevices(b, rebooted, fresh)
-	}
+	t.recoverDevices(b.Host, hello{
+		jobs: b.Jobs, proof: b.Proof, manual: b.RequireManualClear, rebooted: rebooted, fresh: fresh,
+	})
 	return answer{}
 }
 
@@ -82,16 +82,8 @@ func (t *txn) checkDevice(d *command.DeviceSpec) answer {
 		return refuse(command.BadRequest, "The ceiling of %q is above ten years; use less, or 0 for none.", d.Name)
 	}
 	for _, labels := range [][]command.KV{d.Declared, d.Detected} {
-		if int64(len(labels)) > t.settings.MaxLabels {
-			return refuse(command.LimitExceeded, "A device has at most %d labels of one source; %q has %d.", t.settings.MaxLabels, d.Name, len(labels))
-		}
-		keys := make([]string, 0, len(labels))
-		for _, l := range labels {
-			keys = append(keys, l.Key)
-		}
-		slices.Sort(keys)
-		if len(slices.Compact(keys)) != len(labels) || slices.Contains(keys, "") {
-			return refuse(command.BadRequest, "Two labels of %q have one key, or a key is empty.", d.Name)
+		if a := t.checkLabels(d.Name, labels); a.Code != command.OK {
+			return a
 		}
 	}
 	return answer{}
@@ -163,91 +155,13 @@ func (t *txn) declareDevices(b *command.AgentRegister) {
 	}
 }
 
-// labels returns the set that replaces a stored one: a key that is no longer
-// told is gone, for a stale fact is worse than a missing one.
-func (t *txn) labels(set []command.KV) []model.Label {
-	if len(set) == 0 {
-		return nil
-	}
-	labels := make([]model.Label, len(set))
-	for i, kv := range set {
-		labels[i] = model.Label{Key: kv.Key, Value: kv.Value, UpdatedAtMS: t.nowMS()}
-	}
-	slices.SortFunc(labels, func(a, b model.Label) int { return strings.Compare(a.Key, b.Key) })
-	return labels
-}
-
 // reinherit shows the jobs that wait for a device, and asked for no runtime,
 // its present ceiling.
 func (t *txn) reinherit(device string) {
-	var stale []*model.Job
-	t.pinned.tree.Ascend(pinnedKey{device: device, order: firstOrder}, func(k pinnedKey) bool {
-		if k.device != device {
-			return false
-		}
-		if j := t.mustJob(k.order.Number); !j.CeilingAsked {
-			stale = append(stale, j)
-		}
-		return true
-	})
-	for _, j := range stale {
+	for _, j := range t.pinnedTo(device) {
 		row := *j
 		if t.inheritCeiling(&row); row.MaxRuntimeS != j.MaxRuntimeS {
 			t.putJob(row)
 		}
 	}
-}
-
-// recoverDevices returns quarantined devices to the pool when the registration
-// proves that nothing of an earlier job can hold them. That a process began
-// alone in its namespace speaks only for what was before it; a later word of
-// the same process must have looked.
-func (t *txn) recoverDevices(b *command.AgentRegister, rebooted, fresh bool) {
-	checked := b.Proof.SurvivorsChecked && !b.Proof.SurvivorsFound
-	for _, d := range t.View.devicesOn(b.Host) {
-		if d.State != model.DeviceUnhealthy || d.Lease != 0 || gravity(d.Reason) != 1 {
-			continue
-		}
-		if rebooted || (fresh && b.Proof.Isolated) || (checked && !t.stillRuns(b, d.ID)) {
-			t.recover(d)
-		}
-	}
-}
-
-// stillRuns reports whether the host names a job of this device whose lease is
-// no longer live: its processes were left out of the search for survivors.
-func (t *txn) stillRuns(b *command.AgentRegister, device string) bool {
-	return slices.ContainsFunc(b.Jobs, func(ref command.JobRef) bool {
-		if l := t.leases.get(ref.Lease); l != nil && slices.Contains(l.Jobs, ref.Job) {
-			return false
-		}
-		j := t.jobs.get(ref.Job)
-		return j == nil || slices.Contains(j.Devices, device)
-	})
-}
-
-// recover returns one device to the pool, unless it has had its automatic
-// returns: then it waits for a person.
-func (t *txn) recover(d *model.Device) {
-	since := t.uptimeMS() - t.settings.FlapWindowMS
-	row := *d
-	row.Recoveries = nil
-	for _, r := range d.Recoveries {
-		if r.UptimeMS > since {
-			row.Recoveries = append(row.Recoveries, r)
-		}
-	}
-	if int64(len(row.Recoveries)) >= t.settings.FlapLimit {
-		return
-	}
-	row.Recoveries = append(row.Recoveries, model.Recovery{UptimeMS: t.uptimeMS(), AtMS: t.nowMS(), Reason: d.Reason})
-	t.release(&row)
-	t.emit(command.Event{Kind: command.EventDeviceRecovered, Device: d.ID, Host: d.Host, Reason: d.Reason.String()})
-}
-
-// release ends the quarantine of a device.
-func (t *txn) release(row *model.Device) {
-	row.State, row.Reason, row.Detail = model.DeviceUnknown, model.ReasonNone, ""
-	rest(t, row)
-	t.putDevice(*row)
 }

@@ -66,6 +66,9 @@ func (s *Snapshot) WriteTo(w io.Writer) (int64, error) {
 	writeTable(out, &v.devices)
 	writeTable(out, &v.agents)
 	writeTable(out, &v.requests)
+	writeTable(out, &v.sheets)
+	writeTable(out, &v.members)
+	writeTable(out, &v.unserved)
 	digest := v.digest.Bytes()
 	out.write(snapshotTrailer, &trailerRecord{Rows: out.rows, Digest: digest[:], Index: v.index})
 	if out.err == nil {
@@ -113,14 +116,14 @@ func (o *recordWriter) write(kind uint16, body any) {
 // (or what r failed with) and changes nothing. The digest is computed again
 // from the rows. A machine that had halted is well again.
 func (m *Machine) Restore(r io.Reader) error {
-	v, sched, err := readSnapshot(r)
+	v, sched, err := readSnapshot(r, m.options.Knows)
 	if err != nil {
 		return err
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.load(v, sched)
-	m.halted = nil
+	m.halted, m.marks = nil, nil
 	return nil
 }
 
@@ -129,10 +132,10 @@ type loader struct {
 	txn
 	header headerRecord
 	rows   uint64
-	last   [int(tableRequests) + 1]bool // tables begun, to refuse singles that come twice
+	last   [int(lastTable) + 1]bool // tables begun, to refuse singles that come twice
 }
 
-func readSnapshot(r io.Reader) (*View, *scheduler.Scheduler, error) {
+func readSnapshot(r io.Reader, knows uint32) (*View, *scheduler.Scheduler, error) {
 	in := bufio.NewReaderSize(r, 1<<16)
 	l := &loader{txn: txn{View: emptyView(), sched: scheduler.New()}}
 	kind, body, err := readRecord(in)
@@ -142,8 +145,8 @@ func readSnapshot(r io.Reader) (*View, *scheduler.Scheduler, error) {
 	if kind != snapshotHeader || codec.Unmarshal(body, &l.header) != nil || l.header.Format != snapshotFormat {
 		return nil, nil, fmt.Errorf("%w: no header of format %d", ErrSnapshot, snapshotFormat)
 	}
-	if l.header.Feature > featureLevel {
-		return nil, nil, fmt.Errorf("%w: feature level %d, this build knows %d", ErrSnapshot, l.header.Feature, featureLevel)
+	if l.header.Feature > knows {
+		return nil, nil, fmt.Errorf("%w: %w: it is at %d, this build knows %d", ErrSnapshot, ErrFeatureLevel, l.header.Feature, knows)
 	}
 	for {
 		kind, body, err := readRecord(in)
@@ -182,7 +185,7 @@ func readRecord(in *bufio.Reader) (uint16, []byte, error) {
 
 // row takes one row. Indexes come at the end, when every row is there.
 func (l *loader) row(kind uint16, body []byte) error {
-	if kind < rowKind || kind > rowKind+uint16(tableRequests) {
+	if kind < rowKind || kind > rowKind+uint16(lastTable) {
 		return fmt.Errorf("unknown kind %d", kind)
 	}
 	switch tableID(kind - rowKind) {
@@ -200,6 +203,12 @@ func (l *loader) row(kind uint16, body []byte) error {
 		return loadRow(&l.View.agents, body, func(a *model.Agent) string { return a.Host })
 	case tableRequests:
 		return loadRow(&l.View.requests, body, func(q *model.Request) string { return requestName(q.Scope, q.ID) })
+	case tableSheets:
+		return loadRow(&l.View.sheets, body, func(s *model.Sheet) string { return model.DeviceID(s.Host, s.Name) })
+	case tableMembers:
+		return loadRow(&l.View.members, body, func(m *model.Member) string { return m.ID })
+	case tableUnserved:
+		return loadRow(&l.View.unserved, body, func(u *model.Unserved) string { return u.Target })
 	}
 	return fmt.Errorf("unknown kind %d", kind)
 }
@@ -270,6 +279,9 @@ func (l *loader) sumRows() {
 	sumTable(&l.View.devices, &l.digest)
 	sumTable(&l.View.agents, &l.digest)
 	sumTable(&l.View.requests, &l.digest)
+	sumTable(&l.View.sheets, &l.digest)
+	sumTable(&l.View.members, &l.digest)
+	sumTable(&l.View.unserved, &l.digest)
 	l.sealSingles()
 }
 

@@ -18,13 +18,15 @@ func (t *txn) sweep(b *command.Sweep) answer {
 			t.hear(h.Host)
 		}
 	}
+	var due []string
 	for i := range b.Silent {
 		s := &b.Silent[i]
 		heard := slices.ContainsFunc(b.Heard, func(h command.AgentHeard) bool { return h.Host == s.Host })
-		if !heard && t.isInstance(s.Host, s.Instance) {
-			t.judgeSilence(s, age, judging)
+		if !heard && t.isInstance(s.Host, s.Instance) && t.judgeSilence(s, age, judging) {
+			due = append(due, s.Host)
 		}
 	}
+	t.writeOffAll(due)
 	if judging {
 		for _, u := range b.Unnamed {
 			t.judgeUnnamed(u, age)
@@ -49,8 +51,7 @@ func (t *txn) hear(host string) {
 		return
 	}
 	row := *a
-	row.Silent, row.WrittenOff, row.LastHeardMS = false, false, t.nowMS()
-	t.putAgent(row)
+	t.putAgent(*t.present(&row))
 	for _, d := range t.View.devicesOn(host) {
 		if d.State == model.DeviceUnknown {
 			row := *d
@@ -60,20 +61,27 @@ func (t *txn) hear(host string) {
 	}
 }
 
+// present marks that an agent is in contact now.
+func (t *txn) present(row *model.Agent) *model.Agent {
+	row.Silent, row.WrittenOff = false, false
+	row.LastHeardMS, row.HeardUptimeMS = t.nowMS(), t.uptimeMS()
+	return row
+}
+
 // judgeSilence turns the devices of a silent agent unknown, which the next
-// contact undoes, and after the long bound writes the agent off.
-func (t *txn) judgeSilence(s *command.AgentSilence, age int64, judging bool) {
+// contact undoes, and reports whether the long bound has passed too.
+func (t *txn) judgeSilence(s *command.AgentSilence, age int64, judging bool) (due bool) {
 	a := t.agents.get(s.Host)
 	bound := min(age, t.uptimeMS()-a.RegisteredUptime)
 	silence, detached := min(s.SilenceMS, bound), min(s.DetachedMS, bound)
 	if detached < t.settings.UnknownAfterMS && silence < t.settings.UnknownSilenceMS {
-		return
+		return false
 	}
-	writeOff := judging && silence >= t.settings.WriteOffAfterMS
-	if !a.Silent || (writeOff && !a.WrittenOff) {
+	if !a.Silent {
 		row := *a
-		row.Silent, row.WrittenOff = true, a.WrittenOff || writeOff
+		row.Silent = true
 		row.LastHeardMS = max(a.LastHeardMS, t.nowMS()-max(silence, 0))
+		row.HeardUptimeMS = max(a.HeardUptimeMS, t.uptimeMS()-max(silence, 0))
 		t.putAgent(row)
 	}
 	for _, d := range t.View.devicesOn(s.Host) {
@@ -83,15 +91,18 @@ func (t *txn) judgeSilence(s *command.AgentSilence, age int64, judging bool) {
 			t.putDevice(row)
 		}
 	}
-	if writeOff {
-		t.writeOff(s.Host)
-	}
+	return judging && silence >= t.settings.WriteOffAfterMS
 }
 
 // writeOff takes the devices of a lost agent out of the pool and, unless jobs
 // of disconnected hosts are retained, ends its jobs as lost.
 func (t *txn) writeOff(host string) {
 	const detail = "its agent was silent past the bound"
+	if a := t.agents.get(host); !a.WrittenOff {
+		row := *a
+		row.WrittenOff = true
+		t.putAgent(row)
+	}
 	if !t.settings.RetainDisconnected {
 		for _, l := range t.View.LeasesOn(host) {
 			t.loseLease(l, detail, model.OriginHost, quarantine(model.ReasonWorkerLost, detail))

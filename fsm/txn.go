@@ -24,8 +24,13 @@ type txn struct {
 	noWait  []uint64 // no-wait jobs of this entry
 	// notPlaced are those of them that found no free device.
 	notPlaced []uint64
-	results   []command.Result
-	events    []command.Event
+	placed    []uint64 // jobs that got a device in this entry
+	// unknownLevel is a feature level that this entry made the cluster's and
+	// that this build does not know, or 0.
+	unknownLevel uint32
+	knows        uint32 // the highest level that this machine can apply
+	results      []command.Result
+	events       []command.Event
 }
 
 // answer is a result before the entry's scheduling.
@@ -33,6 +38,7 @@ type answer struct {
 	command.Result
 	jobs   []uint64
 	device string
+	placed bool // jobs are those that the entry's scheduling places
 	// known is the key of the request row that a repeat was known by, or "";
 	// requests are the keys of the rows that this command added.
 	known    string
@@ -147,6 +153,9 @@ func (t *txn) seal() {
 	t.devices.seal(&t.digest)
 	t.agents.seal(&t.digest)
 	t.requests.seal(&t.digest)
+	t.sheets.seal(&t.digest)
+	t.members.seal(&t.digest)
+	t.unserved.seal(&t.digest)
 	t.sealSingles()
 }
 

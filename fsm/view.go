@@ -21,6 +21,9 @@ type View struct {
 	devices  table[string, model.Device]
 	agents   table[string, model.Agent]
 	requests table[string, model.Request]
+	sheets   table[string, model.Sheet]    // by model.DeviceID(host, name)
+	members  table[string, model.Member]   // by ID
+	unserved table[string, model.Unserved] // by target
 
 	queue       index[scheduler.Order] // queued jobs
 	pinned      index[pinnedKey]       // queued jobs with a pinned device
@@ -47,6 +50,16 @@ type metaRow struct {
 	Uptime      int64  `cbor:"9,keyasint"` // ns
 	LastJob     uint64 `cbor:"10,keyasint"`
 	LastLease   uint64 `cbor:"11,keyasint"`
+
+	CheckIndex uint64 `cbor:"12,keyasint"` // of the last checkpoint whose voters agreed
+	CheckHigh  uint64 `cbor:"13,keyasint"` // its digest
+	CheckLow   uint64 `cbor:"14,keyasint"`
+
+	// A mass write-off is withheld since WithheldUptime (ns, 0: none is), first
+	// in the epoch of WithheldTerm.
+	WithheldTerm   uint64 `cbor:"15,keyasint"`
+	WithheldUptime int64  `cbor:"16,keyasint"`
+	WithheldLast   uint64 `cbor:"17,keyasint"` // latest epoch that withheld it
 }
 
 type pinnedKey struct {
@@ -81,6 +94,9 @@ func emptyView() *View {
 		devices:  newTable[string, model.Device](tableDevices),
 		agents:   newTable[string, model.Agent](tableAgents),
 		requests: newTable[string, model.Request](tableRequests),
+		sheets:   newTable[string, model.Sheet](tableSheets),
+		members:  newTable[string, model.Member](tableMembers),
+		unserved: newTable[string, model.Unserved](tableUnserved),
 		queue:    newIndex(scheduler.Order.Less),
 		pinned: newIndex(func(a, b pinnedKey) bool {
 			if a.device != b.device {
@@ -115,11 +131,12 @@ func (k namedKey) less(l namedKey) bool {
 	return k.number < l.number
 }
 
-const partCount = 14
+const partCount = 17
 
 func (v *View) parts() [partCount]part {
 	return [partCount]part{
 		&v.jobs, &v.leases, &v.devices, &v.agents, &v.requests,
+		&v.sheets, &v.members, &v.unserved,
 		&v.queue, &v.pinned, &v.targets, &v.active, &v.ended,
 		&v.byDevice, &v.bySubmitter, &v.byHost, &v.requestAge,
 	}

@@ -161,6 +161,44 @@ type Agent struct {
 	// LastHeardMS is the now at which it was last known to be heard: carried
 	// by registration and by sweeps, for stale answers.
 	LastHeardMS int64 `cbor:"9,keyasint"`
+	// ManualClear: the host wants no automatic return of its devices.
+	ManualClear bool `cbor:"10,keyasint"`
+	// ProofDetail is what its last proof said, for people.
+	ProofDetail string `cbor:"11,keyasint"`
+	// HeardUptimeMS is LastHeardMS in uptime, which rules count in.
+	HeardUptimeMS int64 `cbor:"12,keyasint"`
+}
+
+// Sheet is one usage sheet: of a host, or of one device.
+type Sheet struct {
+	Host        string `cbor:"1,keyasint"`
+	Name        string `cbor:"2,keyasint"` // of the device, "" for the host's own
+	Body        string `cbor:"3,keyasint"`
+	UpdatedAtMS int64  `cbor:"4,keyasint"`
+}
+
+// Member is one controller, as it spoke for itself.
+type Member struct {
+	ID          string `cbor:"1,keyasint"`
+	Incarnation string `cbor:"2,keyasint"` // of its data directory
+	Supports    uint32 `cbor:"3,keyasint"` // highest feature level it knows
+	Build       string `cbor:"4,keyasint"`
+	SinceMS     int64  `cbor:"5,keyasint"`
+}
+
+// Unserved remembers since when registered devices cannot run the queued jobs
+// of one target, by the runtime that the jobs ask for.
+type Unserved struct {
+	Target string `cbor:"1,keyasint"` // as the queue groups jobs
+	// Steps have falling ceilings and rising times: jobs that need more than
+	// a step's ceiling have had no device since then.
+	Steps []UnservedStep `cbor:"2,keyasint"`
+}
+
+// UnservedStep is one fall of what the devices of a target tolerate.
+type UnservedStep struct {
+	CeilingS      int64 `cbor:"1,keyasint"` // -1: there is no device at all
+	SinceUptimeMS int64 `cbor:"2,keyasint"`
 }
 
 // Request is what is kept of an accepted command with a request ID.

@@ -27,6 +27,16 @@ type Settings struct {
 	MaxArray         int64 `cbor:"21,keyasint"`
 	MaxDevicesInHost int64 `cbor:"22,keyasint"`
 	MaxHosts         int64 `cbor:"23,keyasint"`
+
+	MaxSheetBytes  int64 `cbor:"24,keyasint"` // one usage sheet
+	MaxSheetsBytes int64 `cbor:"25,keyasint"` // all of one host
+
+	// A sweep that would write off more than MassFloor agents and more than
+	// MassPercent of those heard in the last hour is withheld.
+	MassFloor   int64 `cbor:"26,keyasint"`
+	MassPercent int64 `cbor:"27,keyasint"`
+	// MassPermit is an operator's word that the next such sweep may pass.
+	MassPermit bool `cbor:"28,keyasint"`
 }
 
 // MinHoldoffMS is the smallest holdoff that may be set: agents need up to ten
@@ -64,5 +74,9 @@ func DefaultSettings() Settings {
 		MaxArray:         1_000,
 		MaxDevicesInHost: 256,
 		MaxHosts:         10_000,
+		MaxSheetBytes:    64 << 10,
+		MaxSheetsBytes:   64 << 10,
+		MassFloor:        3,
+		MassPercent:      30,
 	}
 }

@@ -141,6 +141,26 @@ func (s *Scheduler) noteFree(d *model.Device) {
 	s.freedList = append(s.freedList, d.ID)
 }
 
+// Recheck makes the next pass look at every job and every free device.
+func (s *Scheduler) Recheck() {
+	s.classes.Scan(func(_ string, c *class) bool {
+		if c.jobs > 0 && !c.dirty {
+			c.dirty = true
+			s.dirty = append(s.dirty, c)
+		}
+		return true
+	})
+	for _, d := range s.fleet.devices {
+		s.noteFree(d)
+	}
+}
+
+// Free reports whether a device is registered and ready.
+func (s *Scheduler) Free(id string) bool {
+	slot, ok := s.fleet.slot(id)
+	return ok && s.fleet.free.has(slot)
+}
+
 // RemoveDevice forgets a device. Jobs pinned to it stay queued.
 func (s *Scheduler) RemoveDevice(id string) {
 	slot, ok := s.fleet.remove(id)

@@ -19,6 +19,19 @@ const (
 	KindSweep         Kind = 17
 	KindJobPrune      Kind = 18
 	KindConfigSet     Kind = 19
+	KindLabelsReplace Kind = 20
+	KindSheetPut      Kind = 21
+	KindSchedule      Kind = 22
+	KindLeaseAllocate Kind = 23
+	KindLeaseRelease  Kind = 24
+	KindLeaseExtend   Kind = 25
+	KindDeviceFault   Kind = 26
+	KindDeviceRetire  Kind = 27
+	KindRecover       Kind = 28
+	KindFeatureRaise  Kind = 29
+	KindMemberPut     Kind = 30
+	KindMemberRemove  Kind = 31
+	KindCheckpoint    Kind = 32
 )
 
 // String returns the kind's name, such as "job.enqueue".
@@ -46,6 +59,32 @@ func (k Kind) String() string {
 		return "job.prune"
 	case KindConfigSet:
 		return "config.set"
+	case KindLabelsReplace:
+		return "labels.replace"
+	case KindSheetPut:
+		return "sheet.put"
+	case KindSchedule:
+		return "schedule"
+	case KindLeaseAllocate:
+		return "lease.allocate"
+	case KindLeaseRelease:
+		return "lease.release"
+	case KindLeaseExtend:
+		return "lease.extend"
+	case KindDeviceFault:
+		return "device.fault"
+	case KindDeviceRetire:
+		return "device.retire"
+	case KindRecover:
+		return "recover"
+	case KindFeatureRaise:
+		return "feature.raise"
+	case KindMemberPut:
+		return "member.put"
+	case KindMemberRemove:
+		return "member.remove"
+	case KindCheckpoint:
+		return "checkpoint"
 	}
 	return "kind-" + strconv.Itoa(int(k))
 }
@@ -72,6 +111,32 @@ func newBody(k Kind) any {
 		return new(JobPrune)
 	case KindConfigSet:
 		return new(ConfigSet)
+	case KindLabelsReplace:
+		return new(LabelsReplace)
+	case KindSheetPut:
+		return new(SheetPut)
+	case KindSchedule:
+		return new(Schedule)
+	case KindLeaseAllocate:
+		return new(LeaseAllocate)
+	case KindLeaseRelease:
+		return new(LeaseRelease)
+	case KindLeaseExtend:
+		return new(LeaseExtend)
+	case KindDeviceFault:
+		return new(DeviceFault)
+	case KindDeviceRetire:
+		return new(DeviceRetire)
+	case KindRecover:
+		return new(Recover)
+	case KindFeatureRaise:
+		return new(FeatureRaise)
+	case KindMemberPut:
+		return new(MemberPut)
+	case KindMemberRemove:
+		return new(MemberRemove)
+	case KindCheckpoint:
+		return new(Checkpoint)
 	}
 	return nil
 }
@@ -98,6 +163,32 @@ func kindOf(body any) (Kind, bool) {
 		return KindJobPrune, true
 	case *ConfigSet:
 		return KindConfigSet, true
+	case *LabelsReplace:
+		return KindLabelsReplace, true
+	case *SheetPut:
+		return KindSheetPut, true
+	case *Schedule:
+		return KindSchedule, true
+	case *LeaseAllocate:
+		return KindLeaseAllocate, true
+	case *LeaseRelease:
+		return KindLeaseRelease, true
+	case *LeaseExtend:
+		return KindLeaseExtend, true
+	case *DeviceFault:
+		return KindDeviceFault, true
+	case *DeviceRetire:
+		return KindDeviceRetire, true
+	case *Recover:
+		return KindRecover, true
+	case *FeatureRaise:
+		return KindFeatureRaise, true
+	case *MemberPut:
+		return KindMemberPut, true
+	case *MemberRemove:
+		return KindMemberRemove, true
+	case *Checkpoint:
+		return KindCheckpoint, true
 	}
 	return 0, false
 }

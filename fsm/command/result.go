@@ -38,6 +38,16 @@ const (
 	UnknownSetting   Code = "unknown_setting"
 	SettingRefused   Code = "setting_refused"
 	LimitExceeded    Code = "limit_exceeded" // hosts, devices, labels
+	DeviceNotFound   Code = "device_not_found"
+	DeviceBusy       Code = "device_busy"         // a live lease is in the way
+	NoDevice         Code = "no_device_available" // allocation of a device that is not ready
+	Unscheduled      Code = "unscheduled_work"    // the entry has jobs to place first
+	SheetTooLarge    Code = "sheet_too_large"
+	NotExtendable    Code = "not_extendable"
+	NotReleasable    Code = "not_releasable"
+	MassWriteOff     Code = "mass_write_off"        // withheld: too many agents at once
+	FeatureRefused   Code = "feature_not_supported" // a member does not know the level
+	StaleCheckpoint  Code = "stale_checkpoint"      // at or below the last one
 )
 
 // Result is the answer to one command, the same on every replica. Answers are
@@ -73,21 +83,31 @@ type EventKind uint8
 
 // The events of the state machine.
 const (
-	EventEpoch           EventKind = iota + 1 // Term begun
-	EventAgentRegistered                      // Host, Instance
-	EventJobQueued                            // Job
-	EventJobPlaced                            // Job, Lease, Host, Device
-	EventJobRequeued                          // Job went back to its old place
-	EventJobStarted                           // Job, Lease, Host
-	EventJobEnded                             // Job, Host, Reason
-	EventJobLateTruth                         // Job, Host
-	EventKillRequested                        // Job, Host
-	EventLeaseEnded                           // Lease, Host
-	EventDeviceState                          // Device, Host, Reason: state, reason or detail changed
-	EventDeviceRecovered                      // Device, Host, Reason it was out for
-	EventLabels                               // Device, Host
-	EventSettings                             //
-	EventInvariant                            // Reason: which invariant an aborted entry broke
+	EventEpoch            EventKind = iota + 1 // Term begun
+	EventAgentRegistered                       // Host, Instance
+	EventJobQueued                             // Job
+	EventJobPlaced                             // Job, Lease, Host, Device
+	EventJobRequeued                           // Job went back to its old place
+	EventJobStarted                            // Job, Lease, Host
+	EventJobEnded                              // Job, Host, Reason
+	EventJobLateTruth                          // Job, Host
+	EventKillRequested                         // Job, Host
+	EventLeaseEnded                            // Lease, Host
+	EventDeviceState                           // Device, Host, Reason: state, reason or detail changed
+	EventDeviceRecovered                       // Device, Host, Reason it was out for
+	EventLabels                                // Device, Host
+	EventSettings                              //
+	EventInvariant                             // Reason: which invariant an aborted entry broke
+	EventJobExtended                           // Job, Lease, Host
+	EventSheets                                // Host
+	EventDeviceRetired                         // Device, Host
+	EventRecoveryWithheld                      // Device, Host, Reason: its automatic returns are used up
+	EventWriteOffWithheld                      // Reason: how many of how many agents
+	EventFeature                               // Reason: the level
+	EventMembers                               // Reason: the controller
+	EventCheckpoint                            // the voters that reported agree
+	EventDiverged                              // Reason: a controller whose digest differs from the majority's
+	EventNoMajority                            // the digests differ and no majority holds one
 )
 
 // Event is one thing that happened while an entry was applied. Index is the

@@ -1,0 +1,88 @@
+package fsm
+
+import (
+	"slices"
+
+	"rcd/fsm/command"
+	"rcd/model"
+)
+
+// hello is what an agent says that may answer a quarantine.
+type hello struct {
+	jobs     []command.JobRef // it supervises them
+	proof    command.Proof
+	manual   bool // it wants no automatic return
+	rebooted bool // the boot ID differs from the one before
+	fresh    bool // the first word of this instance
+}
+
+// recoverAgain takes a later word of the registered instance.
+func (t *txn) recoverAgain(b *command.Recover) answer {
+	if a := t.reporter(b.Host, b.Instance); a.Code != command.OK {
+		return a
+	}
+	t.hear(b.Host)
+	row := *t.agents.get(b.Host)
+	row.ManualClear, row.ProofDetail = b.RequireManualClear, clip(b.Proof.Detail)
+	t.putAgent(row)
+	t.recoverDevices(b.Host, hello{jobs: b.Jobs, proof: b.Proof, manual: b.RequireManualClear})
+	return answer{}
+}
+
+// recoverDevices returns quarantined devices to the pool when the registration
+// proves that nothing of an earlier job can hold them. That a process began
+// alone in its namespace speaks only for what was before it; a later word of
+// the same process must have looked.
+func (t *txn) recoverDevices(host string, h hello) {
+	if h.manual {
+		return
+	}
+	checked := h.proof.SurvivorsChecked && !h.proof.SurvivorsFound
+	for _, d := range t.View.devicesOn(host) {
+		if d.State != model.DeviceUnhealthy || d.Lease != 0 || gravity(d.Reason) != 1 {
+			continue
+		}
+		if h.rebooted || (h.fresh && h.proof.Isolated) || (checked && !t.stillRuns(h.jobs, d.ID)) {
+			t.recover(d)
+		}
+	}
+}
+
+// stillRuns reports whether the host names a job of this device whose lease is
+// no longer live: its processes were left out of the search for survivors.
+func (t *txn) stillRuns(jobs []command.JobRef, device string) bool {
+	return slices.ContainsFunc(jobs, func(ref command.JobRef) bool {
+		if l := t.leases.get(ref.Lease); l != nil && slices.Contains(l.Jobs, ref.Job) {
+			return false
+		}
+		j := t.jobs.get(ref.Job)
+		return j == nil || slices.Contains(j.Devices, device)
+	})
+}
+
+// recover returns one device to the pool, unless it has had its automatic
+// returns: then it waits for a person.
+func (t *txn) recover(d *model.Device) {
+	since := t.uptimeMS() - t.settings.FlapWindowMS
+	row := *d
+	row.Recoveries = nil
+	for _, r := range d.Recoveries {
+		if r.UptimeMS > since {
+			row.Recoveries = append(row.Recoveries, r)
+		}
+	}
+	if int64(len(row.Recoveries)) >= t.settings.FlapLimit {
+		t.emit(command.Event{Kind: command.EventRecoveryWithheld, Device: d.ID, Host: d.Host, Reason: d.Reason.String()})
+		return
+	}
+	row.Recoveries = append(row.Recoveries, model.Recovery{UptimeMS: t.uptimeMS(), AtMS: t.nowMS(), Reason: d.Reason})
+	t.release(&row)
+	t.emit(command.Event{Kind: command.EventDeviceRecovered, Device: d.ID, Host: d.Host, Reason: d.Reason.String()})
+}
+
+// release ends the quarantine of a device.
+func (t *txn) release(row *model.Device) {
+	row.State, row.Reason, row.Detail = model.DeviceUnknown, model.ReasonNone, ""
+	rest(t, row)
+	t.putDevice(*row)
+}
