@@ -162,12 +162,7 @@ func (b *bitset) remove(i int) {
 	}
 }
 
-// meets reports whether the two sets have a slot in common.
-func (b bitset) meets(other bitset) bool {
-	for i := range min(len(b), len(other)) {
-		if b[i]&other[i] != 0 {
-			return true
-		}
-	}
-	return false
+// hasAny reports whether the set has one of the slots.
+func (b bitset) hasAny(slots []int) bool {
+	return slices.ContainsFunc(slots, b.has)
 }

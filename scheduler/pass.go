@@ -77,20 +77,20 @@ func (s *Scheduler) candidates() []candidate {
 	for _, c := range s.dirty {
 		heap = appendBands(heap, c)
 	}
-	var freed bitset
+	var freed []int
 	for _, id := range s.freedList {
 		slot, ok := s.fleet.slot(id)
 		if !ok || !s.fleet.free.has(slot) {
 			continue
 		}
-		freed.set(slot, true)
+		freed = append(freed, slot)
 		if c, ok := s.classes.Get(pinnedPrefix + id); ok && !c.dirty {
 			heap = appendBands(heap, c)
 		}
 	}
 	if len(freed) > 0 {
 		s.classes.Ascend(selectorPrefix, func(_ string, c *class) bool {
-			if c.jobs > 0 && !c.dirty && c.matched.meets(freed) {
+			if c.jobs > 0 && !c.dirty && c.matched.hasAny(freed) {
 				heap = appendBands(heap, c)
 			}
 			return true
