@@ -17,7 +17,7 @@ func (c *checker) indexes() {
 	var pinned []pinnedKey
 	var active []uint64
 	var ended []agedKey
-	var byDevice, bySubmitter, byHost []namedKey
+	var byDevice, bySubmitter []namedKey
 	var targets []string
 	var bytes int64
 	v.jobs.scan(func(number uint64, j *model.Job) bool {
@@ -41,10 +41,6 @@ func (c *checker) indexes() {
 		}
 		return true
 	})
-	v.leases.scan(func(number uint64, l *model.Lease) bool {
-		byHost = append(byHost, namedKey{l.Host, number})
-		return true
-	})
 	var ages []requestKey
 	v.requests.scan(func(key string, q *model.Request) bool {
 		ages = append(ages, requestKey{q.UptimeMS, key})
@@ -56,7 +52,6 @@ func (c *checker) indexes() {
 	compareIndex(c, "ended", &v.ended, ended)
 	compareIndex(c, "by device", &v.byDevice, byDevice)
 	compareIndex(c, "by submitter", &v.bySubmitter, bySubmitter)
-	compareIndex(c, "by host", &v.byHost, byHost)
 	compareIndex(c, "request age", &v.requestAge, ages)
 	if bytes != v.queuedBytes {
 		c.found("the queue takes %d bytes, the count says %d", bytes, v.queuedBytes)

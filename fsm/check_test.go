@@ -25,7 +25,6 @@ func TestCheckFindsWhatIsBroken(t *testing.T) {
 		{"an ended key", func(v *View) { v.ended.tree.Clear() }, "index ended"},
 		{"a device's history", func(v *View) { v.byDevice.tree.PopMax() }, "index by device"},
 		{"a submitter's history", func(v *View) { v.bySubmitter.tree.PopMax() }, "index by submitter"},
-		{"a host's leases", func(v *View) { v.byHost.tree.PopMax() }, "index by host"},
 		{"a request's age", func(v *View) { v.requestAge.tree.PopMax() }, "index request age"},
 		{"queued bytes", func(v *View) { v.queuedBytes++ }, "bytes"},
 		{"the tally", func(v *View) { v.targets.tree.Set("s zz", 1) }, "tally"},

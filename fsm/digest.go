@@ -1,11 +1,14 @@
 package fsm
 
 import (
+	"bytes"
 	"cmp"
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
 	"fmt"
+
+	"rcd/internal/codec"
 )
 
 // Digest is the sum over all rows of the first 16 bytes of
@@ -71,14 +74,31 @@ func rowSum(id tableID, key, row []byte) Digest {
 	return Digest{binary.BigEndian.Uint64(sum[:8]), binary.BigEndian.Uint64(sum[8:16])}
 }
 
+// hasher is rowSum for row after row, in one buffer.
+type hasher struct{ buf bytes.Buffer }
+
+func hashRow[K cmp.Ordered](h *hasher, id tableID, key K, row any) Digest {
+	const headSize = 5
+	h.buf.Reset()
+	head := append(h.buf.AvailableBuffer(), byte(id), 0, 0, 0, 0)
+	head = appendKey(head, key)
+	binary.BigEndian.PutUint32(head[1:], uint32(len(head)-headSize))
+	h.buf.Write(head)
+	codec.MustMarshalTo(&h.buf, row)
+	sum := sha256.Sum256(h.buf.Bytes())
+	return Digest{binary.BigEndian.Uint64(sum[:8]), binary.BigEndian.Uint64(sum[8:16])}
+}
+
 // keyBytes returns the form of a key in the digest: numbers big-endian, text
 // as it is.
-func keyBytes[K cmp.Ordered](key K) []byte {
+func keyBytes[K cmp.Ordered](key K) []byte { return appendKey(nil, key) }
+
+func appendKey[K cmp.Ordered](to []byte, key K) []byte {
 	switch k := any(key).(type) {
 	case uint64:
-		return binary.BigEndian.AppendUint64(nil, k)
+		return binary.BigEndian.AppendUint64(to, k)
 	case string:
-		return []byte(k)
+		return append(to, k...)
 	}
 	panic(fmt.Sprintf("fsm: no key form for %T", key))
 }

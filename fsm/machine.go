@@ -38,6 +38,7 @@ type Machine struct {
 	sched  *scheduler.Scheduler
 	halted error
 	marks  []mark // newest last
+	hash   hasher
 
 	view atomic.Pointer[View]
 
@@ -58,7 +59,8 @@ func New(options Options) *Machine {
 
 // load makes v and its scheduler, which the caller gives away, the state.
 func (m *Machine) load(v *View, sched *scheduler.Scheduler) {
-	v.sealSingles()
+	v.sealMeta(&m.hash)
+	v.sealSettings(&m.hash)
 	m.work, m.sched = v, sched
 	m.view.Store(v.publish(emptyView()))
 }
@@ -112,7 +114,7 @@ func (m *Machine) Apply(index, term uint64, data []byte) ([]command.Result, []co
 		return nil, nil, m.halt(fmt.Errorf("apply index %d: %w", index, err))
 	}
 	m.noteMark(index)
-	t := &txn{View: m.work, sched: m.sched, raftTerm: term, entry: entry, atIndex: index, knows: m.options.Knows}
+	t := &txn{View: m.work, last: m.view.Load(), hash: &m.hash, sched: m.sched, raftTerm: term, entry: entry, atIndex: index, knows: m.options.Knows}
 	m.clearDirty()
 	if name := m.attempt(t, commands); name != "" {
 		m.abort(index)

@@ -2,6 +2,7 @@ package fsm
 
 import (
 	"errors"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -157,14 +158,18 @@ func (v *View) Leases() []*model.Lease {
 // LeasesOn returns the live leases on a host by number. The caller owns the
 // slice.
 func (v *View) LeasesOn(host string) []*model.Lease {
-	var rows []*model.Lease
-	v.byHost.tree.Ascend(namedKey{name: host}, func(k namedKey) bool {
-		if k.name != host {
-			return false
+	var numbers []uint64
+	for _, d := range v.devicesOn(host) {
+		if d.Lease != 0 {
+			numbers = append(numbers, d.Lease)
 		}
-		rows = append(rows, v.leases.get(k.number))
-		return true
-	})
+	}
+	slices.Sort(numbers)
+	numbers = slices.Compact(numbers) // a lease may hold several devices
+	rows := make([]*model.Lease, len(numbers))
+	for i, number := range numbers {
+		rows[i] = v.leases.get(number)
+	}
 	return rows
 }
 

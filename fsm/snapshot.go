@@ -282,7 +282,8 @@ func (l *loader) sumRows() {
 	sumTable(&l.View.sheets, &l.digest)
 	sumTable(&l.View.members, &l.digest)
 	sumTable(&l.View.unserved, &l.digest)
-	l.sealSingles()
+	l.sealMeta(new(hasher))
+	l.sealSettings(new(hasher))
 }
 
 func sumTable[K cmp.Ordered, V any](t *table[K, V], digest *Digest) {
@@ -300,10 +301,6 @@ func (l *loader) buildIndexes() {
 	})
 	l.View.jobs.scan(func(_ uint64, j *model.Job) bool {
 		l.indexJob(nil, j)
-		return true
-	})
-	l.View.leases.scan(func(_ uint64, r *model.Lease) bool {
-		l.byHost.add(namedKey{r.Host, r.Number})
 		return true
 	})
 	l.View.requests.scan(func(key string, q *model.Request) bool {

@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"rcd/fsm/command"
-	"rcd/internal/codec"
 	"rcd/model"
 	"rcd/scheduler"
 )
@@ -15,6 +14,8 @@ import (
 // which keep the indexes, the scheduler and the digest in step.
 type txn struct {
 	*View
+	last     *View // published before this entry
+	hash     *hasher
 	sched    *scheduler.Scheduler
 	raftTerm uint64
 	atIndex  uint64
@@ -53,6 +54,9 @@ const nsPerMS = 1_000_000
 
 func (t *txn) emit(e command.Event) {
 	e.Index, e.Term = t.atIndex, t.raftTerm
+	if t.events == nil {
+		t.events = make([]command.Event, 0, 8) // a finish that places has six
+	}
 	t.events = append(t.events, e)
 }
 
@@ -85,16 +89,12 @@ func (t *txn) dropJob(number uint64) {
 }
 
 func (t *txn) putLease(row model.Lease) *model.Lease {
-	now, old := t.leases.put(&t.digest, row.Number, row)
-	if old == nil {
-		t.byHost.add(namedKey{row.Host, row.Number})
-	}
+	now, _ := t.leases.put(&t.digest, row.Number, row)
 	return now
 }
 
 func (t *txn) dropLease(l *model.Lease) {
 	t.leases.remove(&t.digest, l.Number)
-	t.byHost.drop(namedKey{l.Host, l.Number})
 }
 
 // putDevice stores a device, tells the scheduler and reports what people and
@@ -148,23 +148,29 @@ func (t *txn) mustDevice(id string) *model.Device {
 
 // seal brings the digest up to date with the rows of the entry.
 func (t *txn) seal() {
-	t.jobs.seal(&t.digest)
-	t.leases.seal(&t.digest)
-	t.devices.seal(&t.digest)
-	t.agents.seal(&t.digest)
-	t.requests.seal(&t.digest)
-	t.sheets.seal(&t.digest)
-	t.members.seal(&t.digest)
-	t.unserved.seal(&t.digest)
-	t.sealSingles()
+	t.jobs.seal(&t.digest, t.hash)
+	t.leases.seal(&t.digest, t.hash)
+	t.devices.seal(&t.digest, t.hash)
+	t.agents.seal(&t.digest, t.hash)
+	t.requests.seal(&t.digest, t.hash)
+	t.sheets.seal(&t.digest, t.hash)
+	t.members.seal(&t.digest, t.hash)
+	t.unserved.seal(&t.digest, t.hash)
+	t.sealMeta(t.hash)
+	if t.settings != t.last.settings {
+		t.sealSettings(t.hash)
+	}
 }
 
-// sealSingles does the same for the two rows outside tables.
-func (v *View) sealSingles() {
+// sealMeta and sealSettings do the same for the two rows outside tables.
+func (v *View) sealMeta(h *hasher) {
 	v.digest.sub(v.sealed.meta)
-	v.digest.sub(v.sealed.settings)
-	v.sealed.meta = rowSum(tableMeta, nil, codec.MustMarshal(&v.meta))
-	v.sealed.settings = rowSum(tableSettings, nil, codec.MustMarshal(&v.settings))
+	v.sealed.meta = hashRow(h, tableMeta, "", &v.meta)
 	v.digest.add(v.sealed.meta)
+}
+
+func (v *View) sealSettings(h *hasher) {
+	v.digest.sub(v.sealed.settings)
+	v.sealed.settings = hashRow(h, tableSettings, "", &v.settings)
 	v.digest.add(v.sealed.settings)
 }

@@ -32,7 +32,6 @@ type View struct {
 	ended       index[agedKey]         // terminal jobs by end
 	byDevice    index[namedKey]        // jobs by device
 	bySubmitter index[namedKey]        // jobs by submitter
-	byHost      index[namedKey]        // live leases by host
 	requestAge  index[requestKey]      // requests by age
 	queuedBytes int64
 }
@@ -114,7 +113,6 @@ func emptyView() *View {
 		}),
 		byDevice:    newIndex(namedKey.less),
 		bySubmitter: newIndex(namedKey.less),
-		byHost:      newIndex(namedKey.less),
 		requestAge: newIndex(func(a, b requestKey) bool {
 			if a.uptime != b.uptime {
 				return a.uptime < b.uptime
@@ -131,14 +129,14 @@ func (k namedKey) less(l namedKey) bool {
 	return k.number < l.number
 }
 
-const partCount = 17
+const partCount = 16
 
 func (v *View) parts() [partCount]part {
 	return [partCount]part{
 		&v.jobs, &v.leases, &v.devices, &v.agents, &v.requests,
 		&v.sheets, &v.members, &v.unserved,
 		&v.queue, &v.pinned, &v.targets, &v.active, &v.ended,
-		&v.byDevice, &v.bySubmitter, &v.byHost, &v.requestAge,
+		&v.byDevice, &v.bySubmitter, &v.requestAge,
 	}
 }
 

@@ -1,6 +1,7 @@
 package codec
 
 import (
+	"bytes"
 	"fmt"
 
 	"github.com/fxamacker/cbor/v2"
@@ -25,7 +26,7 @@ var (
 	decoder = newDecoder()
 )
 
-func newEncoder() cbor.EncMode {
+func newEncoder() cbor.UserBufferEncMode {
 	opts := cbor.CoreDetEncOptions()
 	// A nil and an empty container are equal values to everybody who reads a
 	// row; were they different bytes, a snapshot restore would change digests.
@@ -34,7 +35,7 @@ func newEncoder() cbor.EncMode {
 	opts.TagsMd = cbor.TagsForbidden
 	opts.NaNConvert = cbor.NaNConvertReject
 	opts.InfConvert = cbor.InfConvertReject
-	mode, err := opts.EncMode()
+	mode, err := opts.UserBufferEncMode()
 	if err != nil {
 		panic(fmt.Sprintf("codec: encoding options: %v", err))
 	}
@@ -84,6 +85,14 @@ func MustMarshal(v any) []byte {
 		panic(fmt.Sprintf("codec: value of type %T does not encode: %v", v, err))
 	}
 	return data
+}
+
+// MustMarshalTo is MustMarshal into buf, behind what it holds, for callers that
+// encode row after row and keep none of the bytes.
+func MustMarshalTo(buf *bytes.Buffer, v any) {
+	if err := encoder.MarshalToBuffer(v, buf); err != nil {
+		panic(fmt.Sprintf("codec: value of type %T does not encode: %v", v, err))
+	}
 }
 
 // Unmarshal decodes exactly one value from data into v, a non-nil pointer,
