@@ -43,7 +43,9 @@ func (m *Machine) Check() error {
 }
 
 // CheckEntry looks at what the last entry wrote, and at placement for the
-// devices and jobs it touched.
+// devices and jobs it touched: whether a job could run on a device depends on
+// their two rows alone, so a pair that it left untouched is as it was found
+// after the entry before.
 func (m *Machine) CheckEntry() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -62,7 +64,9 @@ func (m *Machine) CheckEntry() error {
 		}
 	}
 	c.placements(devices, nil)
-	c.placements(m.work.Devices(), jobs)
+	if len(jobs) > 0 {
+		c.placements(m.work.Devices(), jobs)
+	}
 	return errors.Join(c.findings...)
 }
 
@@ -276,11 +280,12 @@ func (c *checker) placements(devices []*model.Device, jobs []*model.Job) {
 	if len(ready) == 0 {
 		return
 	}
-	at := map[string]int{} // only looked up
+	type target struct{ pinned, selector string }
+	at := map[target]int{} // only looked up
 	var needs []need
 	add := func(j *model.Job) {
-		target := targetOf(j)
-		i, ok := at[target]
+		key := target{j.Pinned, j.Selector}
+		i, ok := at[key]
 		if !ok {
 			n := need{pinned: j.Pinned, runtime: scheduler.Runtime(j), job: j.Number}
 			if j.Pinned == "" {
@@ -290,7 +295,7 @@ func (c *checker) placements(devices []*model.Device, jobs []*model.Job) {
 					return
 				}
 			}
-			at[target] = len(needs)
+			at[key] = len(needs)
 			needs = append(needs, n)
 		} else if r := scheduler.Runtime(j); r < needs[i].runtime {
 			needs[i].runtime, needs[i].job = r, j.Number

@@ -75,7 +75,12 @@ func TestCheckEntryFindsAMissedPlacement(t *testing.T) {
 	d := *l.m.work.devices.get("box:gpu0")
 	d.State, d.Lease = model.DeviceReady, 0
 	l.m.work.devices.tree.Set(d.ID, &cell[model.Device]{row: d})
-	if err := l.m.CheckEntry(); err == nil || !strings.Contains(err.Error(), "which it could run") {
-		t.Errorf("found %v", err)
+	missed := func(what string) {
+		if err := l.m.CheckEntry(); err == nil || !strings.Contains(err.Error(), "which it could run") {
+			t.Errorf("%s: found %v", what, err)
+		}
 	}
+	missed("by the job that the entry wrote")
+	l.m.work.jobs.dirty, l.m.work.devices.dirty = nil, []string{d.ID}
+	missed("by the device that the entry wrote")
 }
