@@ -1,9 +1,7 @@
 package fsm
 
 import (
-	"bytes"
 	"fmt"
-	"io"
 	"sync"
 	"testing"
 
@@ -184,36 +182,5 @@ func BenchmarkEnqueuePlaces(b *testing.B) {
 			l.ok(exited(r.Jobs[0], "i1", 0))
 		}
 		l.entries = nil
-	})
-}
-
-// BenchmarkSnapshot writes and restores 200,000 finished jobs.
-func BenchmarkSnapshot(b *testing.B) {
-	l := began(b)
-	l.check = false
-	l.ok(register("h", "i1", spec("g", 0)))
-	for range 200 {
-		s := make([]command.JobSpec, 1000)
-		for i := range s {
-			s[i] = pinned("h:g")
-			s[i].NoWait = true
-		}
-		l.one(submit(s...))
-		l.entries = nil
-	}
-	b.Run("write", func(b *testing.B) {
-		for b.Loop() {
-			if _, err := l.m.Snapshot().WriteTo(io.Discard); err != nil {
-				b.Fatal(err)
-			}
-		}
-	})
-	b.Run("restore", func(b *testing.B) {
-		data := contents(b, l.m)
-		for b.Loop() {
-			if err := New(Options{}).Restore(bytes.NewReader(data)); err != nil {
-				b.Fatal(err)
-			}
-		}
 	})
 }
