@@ -53,7 +53,8 @@ func (v *View) prunableJob() (uint64, bool) {
 	}
 	tooMany := int64(v.ended.len()) > v.settings.MaxFinished
 	tooOld := v.uptimeMS()-oldest.uptime > v.settings.FinishedAgeMS
-	return oldest.number, tooMany || tooOld
+	tooLarge := v.finishedBytes > v.settings.MaxFinishedBytes
+	return oldest.number, tooMany || tooOld || tooLarge
 }
 
 // requestsNearlyFull leaves a prune an eighth of the table to clear, so that

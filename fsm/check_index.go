@@ -19,7 +19,7 @@ func (c *checker) indexes() {
 	var ended []agedKey
 	var byDevice, bySubmitter []namedKey
 	var targets []string
-	var bytes int64
+	var bytes, endedBytes int64
 	v.jobs.scan(func(number uint64, j *model.Job) bool {
 		bySubmitter = append(bySubmitter, namedKey{j.Submitter, number})
 		for _, d := range historyDevices(j) {
@@ -36,6 +36,7 @@ func (c *checker) indexes() {
 			}
 		case j.State.Terminal():
 			ended = append(ended, agedKey{j.EndUptimeMS, number})
+			endedBytes += jobBytes(j)
 		default:
 			active = append(active, number)
 		}
@@ -55,6 +56,9 @@ func (c *checker) indexes() {
 	compareIndex(c, "request age", &v.requestAge, ages)
 	if bytes != v.queuedBytes {
 		c.found("the queue takes %d bytes, the count says %d", bytes, v.queuedBytes)
+	}
+	if endedBytes != v.finishedBytes {
+		c.found("the finished jobs take %d bytes, the count says %d", endedBytes, v.finishedBytes)
 	}
 	c.tally(targets)
 }
@@ -128,7 +132,7 @@ func addTable[K cmp.Ordered, V any](c *checker, sum *Digest, t *table[K, V]) {
 func (c *checker) published(view *View) {
 	v := c.v
 	same := view.index == v.index && view.digest == v.digest && view.meta == v.meta &&
-		view.settings == v.settings && view.queuedBytes == v.queuedBytes
+		view.settings == v.settings && view.queuedBytes == v.queuedBytes && view.finishedBytes == v.finishedBytes
 	counts := []struct{ a, b int }{
 		{view.jobs.len(), v.jobs.len()},
 		{view.leases.len(), v.leases.len()},

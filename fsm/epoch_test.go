@@ -172,7 +172,7 @@ func TestSettingsAreCheckedAndAllOrNothing(t *testing.T) {
 	if s := l.m.View().Settings(); !s.RetainDisconnected || s.FlapLimit != 9 {
 		t.Errorf("%+v", s)
 	}
-	if s := l.m.View().Settings(); len(settingRules) != 28 || s.AgingMS != 30*minuteMS {
+	if s := l.m.View().Settings(); len(settingRules) != 29 || s.AgingMS != 30*minuteMS {
 		t.Errorf("%d settings have names", len(settingRules))
 	}
 }

@@ -19,8 +19,10 @@ func (t *txn) indexJob(old, now *model.Job) {
 	if was, is := old != nil && old.State.Terminal(), now != nil && now.State.Terminal(); was != is {
 		if is {
 			t.ended.add(agedKey{now.EndUptimeMS, now.Number})
+			t.finishedBytes += jobBytes(now)
 		} else {
 			t.ended.drop(agedKey{old.EndUptimeMS, old.Number})
+			t.finishedBytes -= jobBytes(old)
 		}
 	}
 	t.indexHistory(old, now)
@@ -70,17 +72,26 @@ func targetOf(j *model.Job) string {
 	return selectorTarget + j.Selector
 }
 
-// rowBytes is about what a job costs beside its texts.
-const rowBytes = 512
+// What a job takes in memory beside its texts, measured (BenchmarkMemory): the
+// row, its older version that a tree node may still hold, its keys in the
+// indexes; a string of the command; a variable's place in a map, with the
+// rounding of its two strings.
+const (
+	rowBytes      = 1024
+	argBytes      = 16 + 8
+	variableBytes = 96
+)
 
-// jobBytes is what a queued job counts against MaxQueuedBytes.
+// jobBytes is what a job counts against MaxQueuedBytes, then MaxFinishedBytes:
+// about what it takes in memory. It does not change while a job is queued, nor
+// once it has ended.
 func jobBytes(j *model.Job) int64 {
 	n := rowBytes + len(j.Pinned) + len(j.Selector) + len(j.Cwd) + len(j.Submitter) +
-		len(j.Identity) + len(j.ClientKey) + len(j.Note)
+		len(j.Identity) + len(j.ClientKey) + len(j.Note) + len(j.KillBy) + len(j.EndReason)
 	for _, arg := range j.Command {
-		n += len(arg)
+		n += argBytes + len(arg)
 	}
-	return int64(n) + j.EnvBytes()
+	return int64(n) + int64(len(j.Env))*variableBytes + j.EnvBytes()
 }
 
 // indexHistory keeps the jobs of a device and of a submitter.

@@ -239,8 +239,8 @@ func (v *View) Matching(text string) (all, free []string, err error) {
 // Counts are sizes for status pages and metrics.
 type Counts struct {
 	Jobs, Queued, Active, Finished int
-	QueuedBytes                    int64
-	Selectors                      int // distinct, among queued jobs
+	QueuedBytes, FinishedBytes     int64 // about what they take in memory
+	Selectors                      int   // distinct, among queued jobs
 	Leases, Devices, Agents        int
 	Requests                       int
 }
@@ -249,7 +249,7 @@ type Counts struct {
 func (v *View) Counts() Counts {
 	return Counts{
 		Jobs: v.jobs.len(), Queued: v.queue.len(), Active: v.active.len(), Finished: v.ended.len(),
-		QueuedBytes: v.queuedBytes, Selectors: v.queuedSelectors(),
+		QueuedBytes: v.queuedBytes, FinishedBytes: v.finishedBytes, Selectors: v.queuedSelectors(),
 		Leases: v.leases.len(), Devices: v.devices.len(), Agents: v.agents.len(), Requests: v.requests.len(),
 	}
 }

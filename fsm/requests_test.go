@@ -2,6 +2,7 @@ package fsm
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"rcd/fsm/command"
@@ -160,6 +161,27 @@ func TestPruningForgetsTheOldestFinishedOnly(t *testing.T) {
 		t.Errorf("a request whose job is forgotten: %+v", r)
 	}
 	l.refused(command.NotFound, exited(&model.Job{Number: 1, Lease: 1, Host: "box"}, "i1", 0))
+	// By bytes: one of the two is enough to pass the bound.
+	l.ok(exited(l.job(running.Number), "i1", 0))
+	b := submit(pinned("box:gpu0"))
+	b.Jobs[0].Command = []string{"run", strings.Repeat("x", 900<<10)}
+	l.ok(&command.ConfigSet{Settings: []command.Setting{{Name: "max_finished", Value: 100}, {Name: "max_finished_bytes", Value: 1 << 20}}})
+	for range 2 {
+		before := l.m.View().Counts().Finished
+		if l.m.View().PruneNeeded() {
+			t.Fatal("something inside the bound of bytes was to be forgotten")
+		}
+		large := l.ok(b).Jobs[0]
+		l.ok(exited(large, "i1", 0))
+		l.ok(&command.JobPrune{Limit: 100})
+		l.wantJob(large.Number, model.JobSucceeded)
+		if c := l.m.View().Counts(); c.FinishedBytes > 1<<20 || c.Finished > before+1 {
+			t.Errorf("%+v", c)
+		}
+	}
+	if n := l.m.View().Counts().Finished; n != 1 {
+		t.Errorf("%d finished jobs are left, the last one fills the bound", n)
+	}
 	// By age, in uptime.
 	l.advanceMS(91 * dayMS)
 	l.ok(&command.JobPrune{Limit: 100})

@@ -40,6 +40,7 @@ var settingRules = []setting{
 	{"max_devices_in_host", 1, 4096, func(s *model.Settings) *int64 { return &s.MaxDevicesInHost }, nil},
 	{"max_env_bytes", 0, 512 << 10, func(s *model.Settings) *int64 { return &s.MaxEnvBytes }, nil},
 	{"max_finished", 0, 10_000_000, func(s *model.Settings) *int64 { return &s.MaxFinished }, nil},
+	{"max_finished_bytes", 1 << 20, 64 << 30, func(s *model.Settings) *int64 { return &s.MaxFinishedBytes }, nil},
 	{"max_hosts", 1, 100_000, func(s *model.Settings) *int64 { return &s.MaxHosts }, nil},
 	{"max_labels", 1, 4096, func(s *model.Settings) *int64 { return &s.MaxLabels }, nil},
 	{"max_queued", 1, 1_000_000, func(s *model.Settings) *int64 { return &s.MaxQueued }, nil},

@@ -25,15 +25,16 @@ type View struct {
 	members  table[string, model.Member]   // by ID
 	unserved table[string, model.Unserved] // by target
 
-	queue       index[scheduler.Order] // queued jobs
-	pinned      index[pinnedKey]       // queued jobs with a pinned device
-	targets     tally                  // queued jobs by target
-	active      index[uint64]          // assigned and running jobs
-	ended       index[agedKey]         // terminal jobs by end
-	byDevice    index[namedKey]        // jobs by device
-	bySubmitter index[namedKey]        // jobs by submitter
-	requestAge  index[requestKey]      // requests by age
-	queuedBytes int64
+	queue         index[scheduler.Order] // queued jobs
+	pinned        index[pinnedKey]       // queued jobs with a pinned device
+	targets       tally                  // queued jobs by target
+	active        index[uint64]          // assigned and running jobs
+	ended         index[agedKey]         // terminal jobs by end
+	byDevice      index[namedKey]        // jobs by device
+	bySubmitter   index[namedKey]        // jobs by submitter
+	requestAge    index[requestKey]      // requests by age
+	queuedBytes   int64                  // of queued jobs, by jobBytes
+	finishedBytes int64                  // of terminal jobs
 }
 
 // metaRow is what the state knows beside its tables.
@@ -158,5 +159,5 @@ func (v *View) restore(last *View) {
 		work[i].restore(old[i])
 	}
 	v.index, v.digest, v.meta, v.settings = last.index, last.digest, last.meta, last.settings
-	v.sealed, v.queuedBytes = last.sealed, last.queuedBytes
+	v.sealed, v.queuedBytes, v.finishedBytes = last.sealed, last.queuedBytes, last.finishedBytes
 }

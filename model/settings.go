@@ -37,6 +37,9 @@ type Settings struct {
 	MassPercent int64 `cbor:"27,keyasint"`
 	// MassPermit is an operator's word that the next such sweep may pass.
 	MassPermit bool `cbor:"28,keyasint"`
+
+	// MaxFinishedBytes bounds what the finished jobs that are kept take.
+	MaxFinishedBytes int64 `cbor:"29,keyasint"`
 }
 
 // MinHoldoffMS is the smallest holdoff that may be set: agents need up to ten
@@ -63,7 +66,7 @@ func DefaultSettings() Settings {
 		FlapWindowMS:     hour,
 		NoServeGraceMS:   10 * minute,
 		MaxQueued:        100_000,
-		MaxQueuedBytes:   256 << 20,
+		MaxQueuedBytes:   512 << 20,
 		MaxSelectors:     1_000,
 		MaxEnvBytes:      64 << 10,
 		MaxLabels:        256,
@@ -78,5 +81,6 @@ func DefaultSettings() Settings {
 		MaxSheetsBytes:   64 << 10,
 		MassFloor:        3,
 		MassPercent:      30,
+		MaxFinishedBytes: 1 << 30,
 	}
 }
