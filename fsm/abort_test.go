@@ -44,7 +44,7 @@ func rowsOf(t testing.TB, m *Machine) []byte {
 }
 
 func indexesOf(v *View) string {
-	return fmt.Sprint(v.queue.tree.Items(), v.pinned.tree.Items(), v.targets.tree.Keys(), v.active.tree.Items(), v.ended.tree.Items(),
+	return fmt.Sprint(v.queue.tree.Items(), v.pinned.tree.Items(), v.targets.tree.Keys(), v.active.tree.Items(), v.ended.tree.Items(), v.byEnd.tree.Items(),
 		v.byDevice.tree.Items(), v.bySubmitter.tree.Items(), v.requestAge.tree.Items())
 }
 

@@ -17,6 +17,7 @@ func (c *checker) indexes() {
 	var pinned []pinnedKey
 	var active []uint64
 	var ended []agedKey
+	var byEnd []endKey
 	var byDevice, bySubmitter []namedKey
 	var targets []string
 	var bytes, endedBytes int64
@@ -37,6 +38,7 @@ func (c *checker) indexes() {
 		case j.State.Terminal():
 			ended = append(ended, agedKey{j.EndUptimeMS, number})
 			endedBytes += jobBytes(j)
+			byEnd = append(byEnd, endKey{j.State, number})
 		default:
 			active = append(active, number)
 		}
@@ -51,6 +53,7 @@ func (c *checker) indexes() {
 	compareIndex(c, "pinned", &v.pinned, pinned)
 	compareIndex(c, "active", &v.active, active)
 	compareIndex(c, "ended", &v.ended, ended)
+	compareIndex(c, "by end", &v.byEnd, byEnd)
 	compareIndex(c, "by device", &v.byDevice, byDevice)
 	compareIndex(c, "by submitter", &v.bySubmitter, bySubmitter)
 	compareIndex(c, "request age", &v.requestAge, ages)
@@ -145,6 +148,7 @@ func (c *checker) published(view *View) {
 		{view.queue.len(), v.queue.len()},
 		{view.active.len(), v.active.len()},
 		{view.ended.len(), v.ended.len()},
+		{view.byEnd.len(), v.byEnd.len()},
 	}
 	for _, n := range counts {
 		same = same && n.a == n.b

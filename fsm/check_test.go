@@ -23,6 +23,7 @@ func TestCheckFindsWhatIsBroken(t *testing.T) {
 		{"a pinned key", func(v *View) { o, _ := v.pinned.tree.Min(); v.pinned.tree.Delete(o) }, "index pinned"},
 		{"an active key", func(v *View) { v.active.tree.Set(99) }, "index active"},
 		{"an ended key", func(v *View) { v.ended.tree.Clear() }, "index ended"},
+		{"an end by state", func(v *View) { v.byEnd.tree.Clear() }, "index by end"},
 		{"a device's history", func(v *View) { v.byDevice.tree.PopMax() }, "index by device"},
 		{"a submitter's history", func(v *View) { v.bySubmitter.tree.PopMax() }, "index by submitter"},
 		{"a request's age", func(v *View) { v.requestAge.tree.PopMax() }, "index request age"},

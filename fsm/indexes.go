@@ -19,9 +19,11 @@ func (t *txn) indexJob(old, now *model.Job) {
 	if was, is := old != nil && old.State.Terminal(), now != nil && now.State.Terminal(); was != is {
 		if is {
 			t.ended.add(agedKey{now.EndUptimeMS, now.Number})
+			t.byEnd.add(endKey{now.State, now.Number})
 			t.finishedBytes += jobBytes(now)
 		} else {
 			t.ended.drop(agedKey{old.EndUptimeMS, old.Number})
+			t.byEnd.drop(endKey{old.State, old.Number})
 			t.finishedBytes -= jobBytes(old)
 		}
 	}

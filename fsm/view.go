@@ -30,6 +30,7 @@ type View struct {
 	targets       tally                  // queued jobs by target
 	active        index[uint64]          // assigned and running jobs
 	ended         index[agedKey]         // terminal jobs by end
+	byEnd         index[endKey]          // terminal jobs by state
 	byDevice      index[namedKey]        // jobs by device
 	bySubmitter   index[namedKey]        // jobs by submitter
 	requestAge    index[requestKey]      // requests by age
@@ -112,6 +113,7 @@ func emptyView() *View {
 			}
 			return a.number < b.number
 		}),
+		byEnd:       newIndex(endKey.less),
 		byDevice:    newIndex(namedKey.less),
 		bySubmitter: newIndex(namedKey.less),
 		requestAge: newIndex(func(a, b requestKey) bool {
@@ -130,13 +132,13 @@ func (k namedKey) less(l namedKey) bool {
 	return k.number < l.number
 }
 
-const partCount = 16
+const partCount = 17
 
 func (v *View) parts() [partCount]part {
 	return [partCount]part{
 		&v.jobs, &v.leases, &v.devices, &v.agents, &v.requests,
 		&v.sheets, &v.members, &v.unserved,
-		&v.queue, &v.pinned, &v.targets, &v.active, &v.ended,
+		&v.queue, &v.pinned, &v.targets, &v.active, &v.ended, &v.byEnd,
 		&v.byDevice, &v.bySubmitter, &v.requestAge,
 	}
 }
