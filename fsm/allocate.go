@@ -30,8 +30,9 @@ func (t *txn) leaseAllocate(b *command.LeaseAllocate, identity string) answer {
 	row := t.newJob(&b.Job, identity)
 	t.meta.LastJob++
 	row.Number = t.meta.LastJob
-	t.putJob(row)
 	t.emit(command.Event{Kind: command.EventJobQueued, Job: row.Number})
-	t.place(row.Number, d.ID)
+	// Never in the queue, not even for a moment: the scheduler has nothing to
+	// look at for it, so that the next allocation of this entry may pass.
+	t.placeJob(row, d.ID)
 	return answer{jobs: []uint64{row.Number}}
 }

@@ -15,6 +15,9 @@ func (t *txn) runAll(commands []command.Command) {
 	}
 	for _, c := range commands {
 		t.answers = append(t.answers, t.run(c))
+		if t.unknownLevel != 0 {
+			return // the machine halts
+		}
 	}
 }
 
@@ -131,7 +134,8 @@ func (t *txn) schedule() {
 		t.sched.Place(t.place)
 	}
 	for _, number := range t.noWait {
-		if j := t.mustJob(number); j.State == model.JobQueued {
+		// It may have been ended and forgotten in this very entry.
+		if j := t.jobs.get(number); j != nil && j.State == model.JobQueued {
 			t.endJob(j, ending{state: model.JobKilled, reason: "no-wait: device busy", origin: model.OriginDevice})
 			t.notPlaced = append(t.notPlaced, number)
 		}
@@ -152,6 +156,11 @@ func (t *txn) result(a answer) command.Result {
 	if a.placed {
 		a.jobs = t.placed
 	}
+	if a.known != "" {
+		if row := t.requests.get(a.known); row != nil {
+			a.jobs = row.Jobs // of a schedule in this entry they are known only now
+		}
+	}
 	for _, number := range a.jobs {
 		j := t.jobs.get(number)
 		if j == nil {
@@ -165,9 +174,9 @@ func (t *txn) result(a answer) command.Result {
 	}
 	t.settleRequest(a, &r)
 	switch {
-	case len(a.jobs) > 0 && len(r.Jobs) == 0:
+	case len(a.jobs) > 0 && len(r.Jobs) == 0 && a.Code == command.OK:
 		r.Code = command.NotFound
-		r.Message = "This request was accepted before, and its jobs have been forgotten since; use a new request ID to submit again."
+		r.Message = "This request was accepted, and its jobs have been forgotten since; use a new request ID to submit again."
 	case r.Code == command.NotPlaced:
 		r.Message = "No matching device is free just now and the job was not to wait; submit it without no_wait to queue it."
 	}
@@ -178,21 +187,21 @@ func (t *txn) result(a answer) command.Result {
 }
 
 // settleRequest gives a repeated request the outcome of the first one, and
-// records an outcome that only the scheduling decided. A row that a later
-// command of this entry has forgotten is left alone.
+// records what only the scheduling decided. A row that a later command of this
+// entry has forgotten is left alone.
 func (t *txn) settleRequest(a answer, r *command.Result) {
 	if a.known != "" {
 		if row := t.requests.get(a.known); row != nil {
 			r.Code = command.Code(row.Outcome)
 		}
 	}
-	if r.Code == command.OK {
+	if r.Code == command.OK && !a.placed {
 		return
 	}
 	for _, key := range a.requests {
 		if row := t.requests.get(key); row != nil {
 			now := *row
-			now.Outcome = string(r.Code)
+			now.Outcome, now.Jobs = string(r.Code), a.jobs
 			t.requests.put(&t.digest, key, now)
 		}
 	}

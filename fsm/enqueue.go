@@ -89,6 +89,8 @@ func checkShape(s *command.JobSpec) answer {
 		return bad("The submitter is longer than 256 bytes or holds a control character; say who asks in a short name.")
 	case len(s.Note) > maxNote:
 		return bad("The reason is longer than 1024 bytes; say it shorter.")
+	case len(s.ClientKey) > command.MaxRequestID:
+		return bad("The idempotency key is longer than 256 bytes; use a shorter one, such as a UUID.")
 	case len(s.Cwd) > maxCwd:
 		return bad("The directory is longer than 4096 bytes; no host has such a path.")
 	case s.MaxRuntimeS > maxRuntimeS || s.IdleTimeoutS > maxRuntimeS:

@@ -38,6 +38,7 @@ func TestRefusedSubmitsChangeNothing(t *testing.T) {
 		{"no submitter", command.BadRequest, with(func(s *command.JobSpec) { s.Submitter = "" })},
 		{"no target", command.BadRequest, with(func(s *command.JobSpec) { s.Pinned = "" })},
 		{"two targets", command.BadRequest, with(func(s *command.JobSpec) { s.Selector = "vram" })},
+		{"a long idempotency key", command.BadRequest, with(func(s *command.JobSpec) { s.ClientKey = strings.Repeat("k", 257) })},
 		{"no command", command.BadRequest, with(func(s *command.JobSpec) { s.Command = nil })},
 		{"unknown kind", command.BadRequest, with(func(s *command.JobSpec) { s.Kind = 9 })},
 		{"unknown stdio", command.BadRequest, with(func(s *command.JobSpec) { s.Stdio = 9 })},
@@ -226,4 +227,51 @@ func TestAHighPriorityStreamStarvesNobody(t *testing.T) {
 		}
 	}
 	t.Fatal("ten hours have passed and it still waits")
+}
+
+func TestAnArrayIsAllOrNothingAtEveryBound(t *testing.T) {
+	l := box(t)
+	l.queued(pinned("box:gpu0"))
+	l.ok(&command.ConfigSet{Settings: []command.Setting{{Name: "max_queued", Value: 3}, {Name: "max_array", Value: 5}, {Name: "max_selectors", Value: 1}}})
+	one := pinned("box:gpu0")
+	l.refused(command.ArrayTooLarge, submit(one, one, one, one, one, one))
+	l.refused(command.QueueFull, submit(one, one, one, one))
+	l.refused(command.TooManySelectors, submit(selecting("rack"), selecting("vram")))
+	if r := l.refused(command.RuntimeAboveLimit, submit(one, asking(one, 3601))); !strings.HasPrefix(r.Message, "Job 2 of the array: ") {
+		t.Errorf("it does not say which: %s", r.Message)
+	}
+	r := l.ok(submit(one, one, one))
+	for i, j := range r.Jobs {
+		if j.Number != r.Jobs[0].Number+uint64(i) || r.Positions[i] != i+1 {
+			t.Errorf("job %d is %+v at %d", i, j, r.Positions[i])
+		}
+	}
+	l.told(command.EventJobQueued, command.EventJobQueued, command.EventJobQueued)
+}
+
+func TestAnArrayThatIsNotToWaitKeepsWhatWasPlaced(t *testing.T) {
+	l := box(t)
+	s := selecting("!zz")
+	s.NoWait = true
+	r := l.sent("k", submit(s, s, s))
+	if r.Code != command.NotPlaced || len(r.Jobs) != 3 || r.Message == "" {
+		t.Fatalf("%+v", r)
+	}
+	for i, want := range []model.JobState{model.JobAssigned, model.JobAssigned, model.JobKilled} {
+		if r.Jobs[i].State != want {
+			t.Errorf("job %d is %s, want %s", i, r.Jobs[i].State, want)
+		}
+	}
+	if again := l.sent("k", submit(s, s, s)); again.Code != command.NotPlaced || !again.Repeat || len(again.Jobs) != 3 {
+		t.Errorf("%+v", again)
+	}
+}
+
+func TestEveryPriorityInTheRangeIsTaken(t *testing.T) {
+	l := box(t)
+	for p := int8(minPriority); p <= maxPriority; p++ {
+		if j := l.queued(ranked(pinned("box:gpu0"), p)); j.Priority != p {
+			t.Errorf("%+v", j)
+		}
+	}
 }

@@ -16,7 +16,7 @@ func (t *txn) leaseRelease(b *command.LeaseRelease) answer {
 		return a
 	}
 	if j.State.Terminal() {
-		return refuse(command.NotReleasable, "Job %s has ended as %s and holds nothing.", j.ID(), j.State)
+		return refuse(command.NotReleasable, "Job %s has ended as %s; there is nothing left to release.", j.ID(), j.State)
 	}
 	if !b.Force || j.State == model.JobQueued {
 		return t.endByWish(j, byWhom("released", j, b.By), b.Detached)
@@ -78,6 +78,8 @@ func (t *txn) leaseExtend(b *command.LeaseExtend) answer {
 		return refuse(command.NotExtendable, "Job %s has ended as %s; submit it again.", j.ID(), j.State)
 	case j.KillRequested:
 		return refuse(command.NotExtendable, "Job %s is being ended (%s); submit it again.", j.ID(), j.KillBy)
+	case j.State == model.JobQueued && !j.CeilingAsked:
+		return refuse(command.NotExtendable, "Job %s asked for no runtime and gets all that its device allows; there is nothing to lengthen.", j.ID())
 	case j.MaxRuntimeS == 0:
 		return refuse(command.NotExtendable, "Job %s has no limit; there is nothing to lengthen.", j.ID())
 	case b.MaxRuntimeS <= j.MaxRuntimeS:

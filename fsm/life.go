@@ -9,9 +9,9 @@ import (
 func (t *txn) reporter(host, instance string) answer {
 	switch a := t.agents.get(host); {
 	case a == nil:
-		return refuse(command.UnknownAgent, "The host %q has never registered; register first.", host)
+		return refuse(command.UnknownAgent, "The host %q has never registered; register first.", short(host))
 	case a.Instance != instance:
-		return refuse(command.StaleInstance, "Another agent process of %q has registered since; only that one is heard.", host)
+		return refuse(command.StaleInstance, "Another agent process of %q has registered since; only that one is heard.", short(host))
 	}
 	return answer{}
 }
@@ -64,6 +64,9 @@ func (t *txn) begin(l *model.Lease) {
 	t.putLease(row)
 }
 
+// maxOutputDigest leaves room for a longer digest than the SHA-256 of today.
+const maxOutputDigest = 64
+
 // jobFinish takes the outcome of a job. It frees the job's devices, which the
 // same entry then gives to the next in the queue.
 func (t *txn) jobFinish(b *command.JobFinish) answer {
@@ -73,6 +76,9 @@ func (t *txn) jobFinish(b *command.JobFinish) answer {
 	}
 	if b.End > command.EndSupervisorDied {
 		return refuse(command.BadRequest, "This kind of end is not known; report it again after upgrading the controllers.")
+	}
+	if len(b.OutputDigest) > maxOutputDigest {
+		return refuse(command.BadRequest, "A digest of output has at most %d bytes; report it again so.", maxOutputDigest)
 	}
 	if j.State.Terminal() {
 		return t.lateTruth(j, b)
@@ -87,7 +93,7 @@ func (t *txn) jobFinish(b *command.JobFinish) answer {
 	t.putJob(row)
 	after := rest
 	if b.Survivors != "" {
-		after = quarantine(model.ReasonFault, b.Survivors)
+		after = quarantine(model.ReasonFault, clip(b.Survivors))
 	}
 	t.leaveLease(t.mustLease(row.Lease), row.Number, after)
 	return answer{jobs: []uint64{j.Number}}
@@ -95,7 +101,7 @@ func (t *txn) jobFinish(b *command.JobFinish) answer {
 
 // endingOf maps what the host reports to the end of the job.
 func endingOf(b *command.JobFinish, j *model.Job) ending {
-	e := ending{state: model.JobFailed, reason: b.Reason, origin: originOf(b.Origin), code: b.ExitCode}
+	e := ending{state: model.JobFailed, reason: clip(b.Reason), origin: originOf(b.Origin), code: b.ExitCode}
 	switch b.End {
 	case command.EndExited:
 		if b.ExitCode != nil && *b.ExitCode == 0 {
@@ -154,7 +160,7 @@ func (t *txn) lateTruth(j *model.Job, b *command.JobFinish) answer {
 		t.emit(command.Event{Kind: command.EventJobLateTruth, Job: j.Number, Host: j.Host})
 	}
 	if b.Survivors != "" {
-		t.quarantineFree(j.Devices, b.Survivors)
+		t.quarantineFree(j.Devices, clip(b.Survivors))
 	}
 	a := refuse(command.AlreadyEnded, "Job %s had ended as %s; what was not known of it has been added.", j.ID(), j.State)
 	a.jobs = []uint64{j.Number}

@@ -1,6 +1,7 @@
 package fsm
 
 import (
+	"strings"
 	"testing"
 
 	"rcd/fsm/command"
@@ -77,6 +78,7 @@ func TestOnlyTheLiveLeaseAndInstanceAreHeard(t *testing.T) {
 		{"an older instance", command.StaleInstance, func(f *command.JobFinish) { f.Instance = "i0" }},
 		{"another host", command.UnknownAgent, func(f *command.JobFinish) { f.Host = "elsewhere" }},
 		{"an unknown end", command.BadRequest, func(f *command.JobFinish) { f.End = 77 }},
+		{"a long digest", command.BadRequest, func(f *command.JobFinish) { f.OutputDigest = make([]byte, maxOutputDigest+1) }},
 	} {
 		f := exited(j, "i1", 0)
 		c.spec(f)
@@ -214,4 +216,19 @@ func TestSurvivorsOfAnEndedJobTakeOnlyAFreeDevice(t *testing.T) {
 		t.Fatal(r.Code)
 	}
 	l.wantDevice("box:gpu1", model.DeviceUnhealthy, model.ReasonFault)
+}
+
+// TestWhatAHostSaysIsCut: its texts stay with the row for months.
+func TestWhatAHostSaysIsCut(t *testing.T) {
+	l := box(t)
+	j := l.queued(pinned("box:gpu1"))
+	f := exited(j, "i1", 1)
+	f.Reason, f.Survivors = strings.Repeat("r", 100_000), strings.Repeat("s", 100_000)
+	l.ok(f)
+	if n := len(l.job(j.Number).EndReason); n > maxNote+3 {
+		t.Errorf("%d bytes of reason are kept", n)
+	}
+	if n := len(l.device("box:gpu1").Detail); n > maxNote+3 {
+		t.Errorf("%d bytes of detail are kept", n)
+	}
 }

@@ -9,8 +9,11 @@ import (
 )
 
 // place gives a free device to a queued job under a new lease.
-func (t *txn) place(number uint64, device string) {
-	job, d := *t.mustJob(number), *t.mustDevice(device)
+func (t *txn) place(number uint64, device string) { t.placeJob(*t.mustJob(number), device) }
+
+// placeJob is place for a row that need not be in the table yet.
+func (t *txn) placeJob(job model.Job, device string) {
+	number, d := job.Number, *t.mustDevice(device)
 	assert(job.State == model.JobQueued, "only a queued job is placed")
 	assert(d.State == model.DeviceReady && d.Lease == 0, "only a ready device is given away")
 	t.meta.LastLease++

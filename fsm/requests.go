@@ -43,7 +43,8 @@ func (t *txn) once(c command.Command, run func() answer) answer {
 	}
 	room := t.roomForRequests(ids)
 	if earlier != nil {
-		a := answer{Result: command.Result{Repeat: true}, jobs: earlier.Jobs, device: earlier.Device, known: known}
+		a := answer{jobs: earlier.Jobs, device: earlier.Device, known: known}
+		a.Repeat, a.Kill = true, command.KillOutcome(earlier.Kill)
 		if room {
 			a.requests = t.remember(c, ids, a)
 		}
@@ -62,6 +63,10 @@ func (t *txn) once(c command.Command, run func() answer) answer {
 // remember keeps the IDs that are not known yet, with what an accepted command
 // did, and returns the keys of their rows.
 func (t *txn) remember(c command.Command, ids []command.Request, a answer) (keys []string) {
+	oldest, _ := t.inTheWay(ids)
+	for _, k := range oldest {
+		t.dropRequest(k)
+	}
 	for _, r := range ids {
 		key := requestName(r.Scope, r.ID)
 		if t.requests.get(key) != nil {
@@ -69,7 +74,7 @@ func (t *txn) remember(c command.Command, ids []command.Request, a answer) (keys
 		}
 		row := model.Request{
 			Scope: r.Scope, ID: r.ID, Digest: r.Digest, Kind: uint16(c.Kind),
-			Jobs: a.jobs, Device: a.device, UptimeMS: t.uptimeMS(),
+			Jobs: a.jobs, Device: a.device, Kill: uint8(a.Kill), UptimeMS: t.uptimeMS(),
 		}
 		t.requests.put(&t.digest, key, row)
 		t.requestAge.add(requestKey{row.UptimeMS, key})
@@ -78,24 +83,47 @@ func (t *txn) remember(c command.Command, ids []command.Request, a answer) (keys
 	return keys
 }
 
-// roomForRequests makes room for the rows of the IDs that are not known, when
-// the table is at its bound, by forgetting the oldest if they are old enough.
+// roomForRequests reports whether the rows of the IDs that are not known fit
+// into the table, or would after the oldest are forgotten that are old enough.
+// Nothing is forgotten yet: the command may be refused.
 func (t *txn) roomForRequests(ids []command.Request) bool {
+	_, enough := t.inTheWay(ids)
+	return enough
+}
+
+// inTheWay returns the oldest requests, oldest first, that may be forgotten for
+// the rows of the IDs that are not known, and whether that makes room for them.
+// The rows of the IDs themselves stay: what was asked for just now is not
+// forgotten for it. A table far above a bound that was lowered is left to
+// job.prune.
+func (t *txn) inTheWay(ids []command.Request) (oldest []requestKey, enough bool) {
+	var own []string
 	fresh := 0
 	for _, r := range ids {
-		if t.requests.get(requestName(r.Scope, r.ID)) == nil {
+		key := requestName(r.Scope, r.ID)
+		if t.requests.get(key) == nil {
 			fresh++
+		} else {
+			own = append(own, key)
 		}
 	}
-	if fresh == 0 {
-		return true
+	over := int64(t.requests.len()+fresh) - t.settings.MaxRequests
+	switch {
+	case fresh == 0 || over <= 0:
+		return nil, true
+	case over > maxPruneRows:
+		return nil, false
 	}
-	for int64(t.requests.len()+fresh) > t.settings.MaxRequests {
-		if !t.dropOldestRequest() {
+	t.requestAge.tree.Scan(func(k requestKey) bool {
+		if t.uptimeMS()-k.uptime < t.settings.RequestMinAgeMS {
 			return false
 		}
-	}
-	return true
+		if !contains(own, k.key) {
+			oldest = append(oldest, k)
+		}
+		return int64(len(oldest)) < over
+	})
+	return oldest, int64(len(oldest)) == over
 }
 
 // dropOldestRequest forgets the oldest request; false when it is too young, or
@@ -105,7 +133,11 @@ func (t *txn) dropOldestRequest() bool {
 	if !ok || t.uptimeMS()-oldest.uptime < t.settings.RequestMinAgeMS {
 		return false
 	}
-	t.requestAge.drop(oldest)
-	t.requests.remove(&t.digest, oldest.key)
+	t.dropRequest(oldest)
 	return true
+}
+
+func (t *txn) dropRequest(k requestKey) {
+	t.requestAge.drop(k)
+	t.requests.remove(&t.digest, k.key)
 }

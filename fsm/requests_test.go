@@ -189,3 +189,105 @@ func TestPruningForgetsTheOldestFinishedOnly(t *testing.T) {
 		t.Errorf("%d finished jobs older than 90 days are left", n)
 	}
 }
+
+// TestARefusedRequestForgetsNobody: it needs a row only once it is accepted.
+func TestARefusedRequestForgetsNobody(t *testing.T) {
+	l := box(t)
+	l.ok(&command.ConfigSet{Settings: []command.Setting{{Name: "max_requests", Value: 2}}})
+	send := func(id, device string) command.Result {
+		return l.apply(encode(t, keyed(id, "b", true), submit(pinned(device))))[0]
+	}
+	send("0", "box:gpu1")
+	send("1", "box:gpu1")
+	l.advanceMS(hourMS)
+	before := rowsOnly(l.m.View())
+	if r := send("2", "box:gpu7"); r.Code != command.UnknownDevice || rowsOnly(l.m.View()) != before {
+		t.Fatalf("code %q, or rows changed", r.Code)
+	}
+	if r := send("2", "box:gpu1"); r.Code != command.OK || l.m.View().RequestFor("ann", "0") != nil || l.m.View().RequestFor("ann", "1") == nil {
+		t.Errorf("code %q, or not the oldest made room", r.Code)
+	}
+}
+
+// TestAKnownRequestIsNotForgottenForItsOtherID: however old it is, and the
+// outcome stays what it was.
+func TestAKnownRequestIsNotForgottenForItsOtherID(t *testing.T) {
+	l := box(t)
+	l.queued(pinned("box:gpu0"))
+	l.ok(&command.ConfigSet{Settings: []command.Setting{{Name: "max_requests", Value: 2}}})
+	s := pinned("box:gpu0")
+	s.NoWait = true
+	both := func(first, second string) command.Result {
+		raw, err := command.EncodeBoth(keyed(first, "b", true), keyed(second, "b", false), submit(s))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l.apply(raw)[0]
+	}
+	first := l.apply(encode(t, keyed("old", "b", true), submit(s)))[0]
+	l.apply(encode(t, keyed("young", "b", true), submit(pinned("box:gpu1"))))
+	if r := both("old", "new"); r.Code != command.NotPlaced || !r.Repeat || l.m.View().RequestFor("ann", "new") != nil {
+		t.Errorf("without room for the other ID: %+v", r)
+	}
+	l.advanceMS(hourMS)
+	r := both("old", "new")
+	if r.Code != command.NotPlaced || !r.Repeat || r.Jobs[0].Number != first.Jobs[0].Number {
+		t.Errorf("%+v", r)
+	}
+	v := l.m.View()
+	if v.RequestFor("ann", "old") == nil || v.RequestFor("ann", "new") == nil || v.RequestFor("ann", "young") != nil || v.Counts().Requests != 2 {
+		t.Error("another than the oldest of the others made room")
+	}
+	if again := l.apply(encode(t, keyed("new", "b", false), submit(s)))[0]; again.Code != command.NotPlaced || !again.Repeat {
+		t.Errorf("by its other ID alone: %+v", again)
+	}
+}
+
+// TestABoundThatWasLoweredIsReachedByPruning: no single command clears a table.
+func TestABoundThatWasLoweredIsReachedByPruning(t *testing.T) {
+	l := box(t)
+	l.check = false
+	for i := range maxPruneRows/200 + 1 {
+		raw := make([][]byte, 200)
+		for n := range raw {
+			raw[n] = encode(t, keyed(fmt.Sprint(i, "-", n), "b", true), &command.Schedule{})
+		}
+		l.apply(raw...)
+	}
+	l.advanceMS(hourMS)
+	set := &command.ConfigSet{Settings: []command.Setting{{Name: "max_requests", Value: 2}}}
+	if r := l.apply(encode(t, keyed("set", "b", true), set))[0]; r.Code != command.OK {
+		t.Fatal(r.Code)
+	}
+	if n := l.m.View().Counts().Requests; n < maxPruneRows {
+		t.Fatalf("%d requests are left", n)
+	}
+	if r := l.apply(encode(t, keyed("more", "b", true), &command.Schedule{}))[0]; r.Code != command.Overloaded {
+		t.Errorf("code %q", r.Code)
+	}
+	l.ok(&command.JobPrune{Limit: maxPruneRows})
+	if r := l.apply(encode(t, keyed("more", "b", true), &command.Schedule{}))[0]; r.Code != command.OK {
+		t.Errorf("code %q", r.Code)
+	}
+	if n := l.m.View().Counts().Requests; n > 2 { // "set" is young
+		t.Errorf("%d requests are left", n)
+	}
+}
+
+// TestANoWaitJobMayEndAndBeForgottenInOneEntry: it poisons nothing.
+func TestANoWaitJobMayEndAndBeForgottenInOneEntry(t *testing.T) {
+	l := box(t)
+	l.queued(pinned("box:gpu0"))
+	l.ok(&command.ConfigSet{Settings: []command.Setting{{Name: "max_finished", Value: 0}}})
+	s := pinned("box:gpu0")
+	s.NoWait = true
+	r := l.many(submit(s), &command.JobKill{Job: 2, By: "ann"}, &command.JobPrune{Limit: 9}, submit(pinned("box:gpu1")))
+	for i, want := range []command.Code{command.NotFound, command.NotFound, command.OK, command.OK} {
+		if r[i].Code != want {
+			t.Errorf("command %d: %q (%s), want %q", i, r[i].Code, r[i].Message, want)
+		}
+	}
+	if r[0].Message == "" || l.job(2) != nil {
+		t.Errorf("%+v", r[0])
+	}
+}

@@ -211,4 +211,5 @@ type Request struct {
 	Device   string   `cbor:"6,keyasint"`
 	Outcome  string   `cbor:"7,keyasint"` // result code; "" is plain success
 	UptimeMS int64    `cbor:"8,keyasint"`
+	Kill     uint8    `cbor:"9,keyasint,omitempty"` // outcome of a kill or a release
 }
