@@ -1,6 +1,7 @@
 package fsm
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
@@ -24,33 +25,40 @@ type mark struct {
 // and the one at index. A machine that came past it by a snapshot has none.
 func (m *Machine) noteMark(index uint64) {
 	at := (index - 1) / CheckpointEvery * CheckpointEvery
-	if at == 0 || m.work.index == 0 || m.work.index > at || (len(m.marks) > 0 && m.marks[len(m.marks)-1].index >= at) {
+	if at == 0 || m.work.index == 0 || m.work.index > at {
 		return
 	}
-	m.marks = append(m.marks, mark{at, m.work.digest})
-	if len(m.marks) > keptMarks {
-		m.marks = slices.Delete(m.marks, 0, 1)
+	// Readers hold the old slice, so the new one is a copy.
+	marks := append(slices.Clone(m.allMarks()), mark{at, m.work.digest})
+	if len(marks) > keptMarks {
+		marks = marks[1:]
 	}
+	m.marks.Store(&marks)
+}
+
+// allMarks returns the marks, newest last. They must not be written.
+func (m *Machine) allMarks() []mark {
+	if marks := m.marks.Load(); marks != nil {
+		return *marks
+	}
+	return nil
 }
 
 // LastMark returns the newest checkpoint's index for which this machine has a
 // digest, and that digest; 0 when there is none yet.
 func (m *Machine) LastMark() (uint64, Digest) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if len(m.marks) == 0 {
+	marks := m.allMarks()
+	if len(marks) == 0 {
 		return 0, Digest{}
 	}
-	last := m.marks[len(m.marks)-1]
+	last := marks[len(marks)-1]
 	return last.index, last.digest
 }
 
 // DigestAt returns the digest that this machine held at a checkpoint's index,
 // false when it does not know.
 func (m *Machine) DigestAt(index uint64) (Digest, bool) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for _, k := range m.marks {
+	for _, k := range m.allMarks() {
 		if k.index == index {
 			return k.digest, true
 		}
@@ -58,11 +66,22 @@ func (m *Machine) DigestAt(index uint64) (Digest, bool) {
 	return Digest{}, false
 }
 
+// Diverged reports whether this machine held another digest than the majority
+// of voters at the last checkpoint at which a majority agreed, and its index.
+// False also when it has no digest for that index. Unlike the event, which a
+// log brings again to a node that was emptied since, it speaks for the state
+// that this machine holds.
+func (m *Machine) Diverged() (uint64, bool) {
+	index, agreed := m.View().Checkpoint()
+	own, known := m.DigestAt(index)
+	return index, known && own != agreed
+}
+
 // checkpoint compares what the voters held at one index. Who differs from the
 // majority is named by an event; what follows is up to the controllers.
 func (t *txn) checkpoint(b *command.Checkpoint) answer {
-	if b.Index <= t.meta.CheckIndex {
-		return refuse(command.StaleCheckpoint, "There is a checkpoint at %d already.", t.meta.CheckIndex)
+	if b.Index != 0 && b.Index <= t.meta.CheckIndex {
+		return refuse(command.StaleCheckpoint, "The voters agreed at index %d already; compare them at a later one.", t.meta.CheckIndex)
 	}
 	if a := t.checkReports(b); a.Code != command.OK {
 		return a
@@ -70,7 +89,7 @@ func (t *txn) checkpoint(b *command.Checkpoint) answer {
 	most, count := majority(b.Reports)
 	if count*2 <= int(b.Voters) {
 		if differ(b.Reports) {
-			t.emit(command.Event{Kind: command.EventNoMajority})
+			t.emit(command.Event{Kind: command.EventNoMajority, Reason: digestsOf(b)})
 		}
 		return answer{}
 	}
@@ -88,13 +107,13 @@ func (t *txn) checkpoint(b *command.Checkpoint) answer {
 
 func (t *txn) checkReports(b *command.Checkpoint) answer {
 	byNode := func(x, y command.DigestReport) int { return strings.Compare(x.Node, y.Node) }
-	bad := b.Index >= t.atIndex || b.Voters == 0 || len(b.Reports) == 0 || len(b.Reports) > maxMembers || len(b.Reports) > int(b.Voters)
+	bad := b.Index == 0 || b.Index >= t.atIndex || len(b.Reports) == 0 || len(b.Reports) > maxMembers || len(b.Reports) > int(b.Voters)
 	bad = bad || !slices.IsSortedFunc(b.Reports, byNode)
 	for i, r := range b.Reports {
-		bad = bad || len(r.Digest) != len(Digest{}.Bytes()) || r.Node == "" || (i > 0 && b.Reports[i-1].Node == r.Node)
+		bad = bad || len(r.Digest) != len(Digest{}.Bytes()) || r.Node == "" || len(r.Node) > maxNamed || (i > 0 && b.Reports[i-1].Node == r.Node)
 	}
 	if bad {
-		return refuse(command.BadRequest, "A checkpoint has an earlier index, the number of voters and at most one digest of each, sorted.")
+		return refuse(command.BadRequest, "A checkpoint has an index before this one, the number of voters and at most one digest of each, sorted by node; ask the voters again.")
 	}
 	return answer{}
 }
@@ -113,6 +132,16 @@ func majority(reports []command.DigestReport) (digest []byte, count int) {
 		}
 	}
 	return digest, count
+}
+
+// digestsOf says for operators who held what.
+func digestsOf(b *command.Checkpoint) string {
+	var s strings.Builder
+	fmt.Fprintf(&s, "%d of %d voters at index %d:", len(b.Reports), b.Voters, b.Index)
+	for _, r := range b.Reports {
+		fmt.Fprintf(&s, " %s=%x", r.Node, r.Digest)
+	}
+	return s.String()
 }
 
 func differ(reports []command.DigestReport) bool {

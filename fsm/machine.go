@@ -37,10 +37,10 @@ type Machine struct {
 	work   *View      // the state being changed; equal to view between entries
 	sched  *scheduler.Scheduler
 	halted error
-	marks  []mark // newest last
 	hash   hasher
 
-	view atomic.Pointer[View]
+	view  atomic.Pointer[View]
+	marks atomic.Pointer[[]mark] // newest last; stored under mu
 
 	// afterCommands is called between an entry's commands and its scheduling:
 	// for tests that break an invariant on purpose.
@@ -116,12 +116,16 @@ func (m *Machine) Apply(index, term uint64, data []byte) ([]command.Result, []co
 	m.noteMark(index)
 	t := &txn{View: m.work, last: m.view.Load(), hash: &m.hash, sched: m.sched, raftTerm: term, entry: entry, atIndex: index, knows: m.options.Knows}
 	m.clearDirty()
-	if name := m.attempt(t, commands); name != "" {
-		m.abort(index)
-		t.abandon(name, len(commands))
-	} else if t.unknownLevel != 0 {
+	name := m.attempt(t, commands)
+	if t.unknownLevel != 0 {
+		// Whatever else went wrong: builds that know the level may not have met
+		// it, so this one must not go on as if the entry were void.
 		m.abort(m.view.Load().index)
 		return nil, nil, m.halt(fmt.Errorf("apply index %d: %w: the cluster goes to %d, this build knows %d; upgrade it", index, ErrFeatureLevel, t.unknownLevel, t.knows))
+	}
+	if name != "" {
+		m.abort(index)
+		t.abandon(name, len(commands))
 	}
 	m.view.Store(m.work.publish(m.view.Load()))
 	return t.results, t.events, nil
@@ -166,7 +170,9 @@ func (m *Machine) attempt(t *txn, commands []command.Command) (name string) {
 		}
 	}()
 	t.index = t.atIndex
-	t.runAll(commands)
+	if t.runAll(commands); t.unknownLevel != 0 {
+		return "" // what follows has a meaning that this build does not know
+	}
 	if m.afterCommands != nil {
 		m.afterCommands(t)
 	}

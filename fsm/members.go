@@ -13,7 +13,7 @@ const maxMembers = 64
 // memberPut records a controller's own word: who it is and what it knows.
 func (t *txn) memberPut(b *command.MemberPut) answer {
 	if b.ID == "" || len(b.ID) > maxNamed || len(b.Incarnation) > maxNamed || len(b.Build) > maxNamed || b.Supports == 0 {
-		return refuse(command.BadRequest, "A controller has an ID and knows at least feature level 1; names have at most %d bytes.", maxNamed)
+		return refuse(command.BadRequest, "A controller has an ID and knows at least feature level 1, and its names have at most %d bytes; send its word again so.", maxNamed)
 	}
 	if b.Supports < t.meta.Feature {
 		return refuse(command.FeatureRefused, "The cluster is at feature level %d and controller %s knows %d; upgrade it.", t.meta.Feature, b.ID, b.Supports)
@@ -39,14 +39,20 @@ func (t *txn) memberRemove(b *command.MemberRemove) answer {
 }
 
 // featureRaise makes a feature level the cluster's once every controller on
-// record has said that it knows it. There is no way back. No level has rows in
+// record, and every other that the proposer knows of, has said that it knows
+// it. There is no way back. No level has rows in
 // another encoding yet, so the digest stays what it is.
 func (t *txn) featureRaise(b *command.FeatureRaise) answer {
 	switch {
 	case b.Level <= t.meta.Feature:
-		return refuse(command.FeatureRefused, "The cluster is at feature level %d already.", t.meta.Feature)
+		return refuse(command.FeatureRefused, "The cluster is at feature level %d already; there is nothing to raise.", t.meta.Feature)
 	case t.members.len() == 0:
 		return refuse(command.FeatureRefused, "No controller has said what it knows yet; wait for their word.")
+	}
+	for _, id := range b.Members {
+		if t.members.get(id) == nil {
+			return refuse(command.FeatureRefused, "Controller %s has not said what it knows; upgrade or start it, or remove it.", short(id))
+		}
 	}
 	var behind *model.Member
 	t.members.scan(func(_ string, m *model.Member) bool {

@@ -123,7 +123,8 @@ func (m *Machine) Restore(r io.Reader) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.load(v, sched)
-	m.halted, m.marks = nil, nil
+	m.halted = nil
+	m.marks.Store(nil)
 	return nil
 }
 

@@ -83,12 +83,17 @@ type requestKey struct {
 	key    string
 }
 
-// featureLevel is the meaning of commands and rows in this version.
-const featureLevel = 1
+// featureLevel is the highest level of meanings of commands and rows that this
+// version knows; a fresh cluster begins at firstLevel, whatever its version, so
+// that its log gives every version the same digests.
+const (
+	featureLevel = 1
+	firstLevel   = 1
+)
 
 func emptyView() *View {
 	return &View{
-		meta:     metaRow{Generation: 1, Feature: featureLevel},
+		meta:     metaRow{Generation: 1, Feature: firstLevel},
 		settings: model.DefaultSettings(),
 		jobs:     newTable[uint64, model.Job](tableJobs),
 		leases:   newTable[uint64, model.Lease](tableLeases),

@@ -4,6 +4,10 @@ package command
 // word.
 type FeatureRaise struct {
 	Level uint32 `cbor:"1,keyasint"`
+	// Members are the IDs of all controllers that the proposer's Raft
+	// configuration names, voters or not: each must have spoken. Without them
+	// only those on record are asked.
+	Members []string `cbor:"2,keyasint"`
 }
 
 // MemberPut records a controller and its word about the feature levels it

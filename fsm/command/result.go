@@ -105,9 +105,9 @@ const (
 	EventWriteOffWithheld                      // Reason: how many of how many agents
 	EventFeature                               // Reason: the level
 	EventMembers                               // Reason: the controller
-	EventCheckpoint                            // the voters that reported agree
+	EventCheckpoint                            // a majority of the voters held one digest
 	EventDiverged                              // Reason: a controller whose digest differs from the majority's
-	EventNoMajority                            // the digests differ and no majority holds one
+	EventNoMajority                            // Reason: who held what; the digests differ and no majority holds one
 )
 
 // Event is one thing that happened while an entry was applied. Index is the
