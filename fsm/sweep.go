@@ -140,7 +140,7 @@ func (t *txn) judgeUnnamed(u command.LeaseUnnamed, age int64) {
 	if l.Begun {
 		limit = t.settings.LeaseUnnamedMS
 	}
-	unnamed := min(u.UnnamedMS, age, t.uptimeMS()-l.AcquiredUptimeMS)
+	unnamed := min(u.UnnamedMS, age, t.uptimeMS()-a.RegisteredUptime, t.uptimeMS()-l.AcquiredUptimeMS)
 	if unnamed < limit {
 		return
 	}
