@@ -41,7 +41,7 @@ func (t *txn) run(c command.Command) answer {
 		return t.epochBegin(begin)
 	}
 	if !t.current() {
-		return refuse(command.StaleEpoch, "This was proposed in term %d, and the epoch is that of term %d; propose it again to the present leader.", t.entry.Term, t.meta.Term)
+		return refuse(command.StaleEpoch, "This was proposed in term %d and committed in term %d, and the epoch is that of term %d; propose it again to the present leader.", t.entry.Term, t.raftTerm, t.meta.Term)
 	}
 	if c.Skip {
 		return answer{}
@@ -111,7 +111,7 @@ func (t *txn) dispatchFleet(c command.Command) answer {
 // leader; with it everything an older term still proposes becomes void.
 func (t *txn) epochBegin(b *command.EpochBegin) answer {
 	if t.entry.Term != t.raftTerm || t.raftTerm <= t.meta.Term {
-		return refuse(command.StaleEpoch, "Term %d cannot begin: the epoch is that of term %d already; only a newer leader begins another.", t.entry.Term, t.meta.Term)
+		return refuse(command.StaleEpoch, "Term %d cannot begin: Raft is in term %d and the epoch is that of term %d; only the leader of a newer term begins one.", t.entry.Term, t.raftTerm, t.meta.Term)
 	}
 	wall := b.MedianMS
 	if wall == 0 {
