@@ -15,7 +15,8 @@ type chooser interface {
 }
 
 // stream makes up entries: agents, submits, reports, kills, sweeps, failovers,
-// stale proposers, clock steps. It looks at the state, so that most of what it
+// stale proposers, clock steps; the fleet's own words are in
+// stream_fleet_test.go. It looks at the state, so that most of what it
 // asks for makes sense, and adds nonsense.
 type stream struct {
 	c         chooser
@@ -63,7 +64,7 @@ func (s *stream) step() {
 }
 
 func (s *stream) body() any {
-	switch s.c.upTo(19) {
+	switch s.c.upTo(26) {
 	case 0:
 		return s.register()
 	case 1, 2, 3, 4, 5:
@@ -83,8 +84,10 @@ func (s *stream) body() any {
 			return s.sweep()
 		}
 		return &command.JobPrune{Limit: uint32(s.c.upTo(30))}
+	case 15, 18:
+		return s.config()
 	}
-	return s.config()
+	return s.fleetBody()
 }
 
 func (s *stream) host() string { return fmt.Sprint("h", s.c.upTo(s.hosts)) }
@@ -225,6 +228,13 @@ func (s *stream) sweep() any {
 		h := s.host()
 		b.Silent = append(b.Silent, command.AgentSilence{Host: h, Instance: s.instance(h), SilenceMS: ms(), DetachedMS: ms()})
 	}
+	if s.one(6) { // a cut network
+		long := ms()
+		for i := range s.hosts {
+			h := fmt.Sprint("h", i)
+			b.Silent = append(b.Silent, command.AgentSilence{Host: h, Instance: s.instance(h), SilenceMS: long, DetachedMS: long})
+		}
+	}
 	for range s.c.upTo(3) {
 		h := s.host()
 		b.Heard = append(b.Heard, command.AgentHeard{Host: h, Instance: s.instance(h)})
@@ -254,7 +264,7 @@ func (s *stream) config() any {
 	names := slices.DeleteFunc(SettingNames(), func(n string) bool {
 		return n == "max_queued" || n == "max_hosts" || n == "max_array" || n == "max_devices_in_host" || n == "max_labels"
 	})
-	name := pick(s, pick(s, names...), "retain_disconnected_jobs", "aging_ms", "max_requests", "max_finished")
+	name := pick(s, pick(s, names...), "retain_disconnected_jobs", "mass_permit", "flap_limit", "aging_ms", "max_requests", "max_finished")
 	value := pick[int64](s, 0, 1, 50, 10_000, 600_000, 1_000_000, 30*minuteMS)
 	return &command.ConfigSet{Settings: []command.Setting{{Name: name, Value: value}}}
 }
