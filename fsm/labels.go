@@ -21,7 +21,7 @@ func (t *txn) labelsReplace(b *command.LabelsReplace) answer {
 	names := make([]string, 0, len(b.Sets))
 	for i := range b.Sets {
 		set := &b.Sets[i]
-		if t.devices.get(model.DeviceID(b.Host, set.Name)) == nil {
+		if t.deviceOf(b.Host, set.Name) == nil {
 			return refuse(command.DeviceNotFound, "The host %q has not registered a device %q; register it first.", b.Host, short(set.Name))
 		}
 		if a := t.checkLabels(set.Name, set.Labels); a.Code != command.OK {
@@ -44,6 +44,15 @@ func (t *txn) labelsReplace(b *command.LabelsReplace) answer {
 		t.putDevice(row)
 	}
 	return answer{}
+}
+
+// deviceOf returns a host's own device by its name there, or nil. A name with a
+// colon could otherwise reach into a host whose name begins alike.
+func (t *txn) deviceOf(host, name string) *model.Device {
+	if d := t.devices.get(model.DeviceID(host, name)); d != nil && d.Host == host {
+		return d
+	}
+	return nil
 }
 
 // checkLabels refuses a set of labels of one source.

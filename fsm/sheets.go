@@ -2,6 +2,7 @@ package fsm
 
 import (
 	"slices"
+	"strings"
 
 	"rcd/fsm/command"
 	"rcd/model"
@@ -14,11 +15,11 @@ func (t *txn) sheetPut(b *command.SheetPut) answer {
 		return a
 	}
 	var named []string
-	total := int64(0)
+	var total, before int64
 	for _, s := range b.Sheets {
 		id := model.DeviceID(b.Host, s.Name)
 		switch {
-		case s.Name != "" && t.devices.get(id) == nil:
+		case s.Name != "" && t.deviceOf(b.Host, s.Name) == nil:
 			return refuse(command.DeviceNotFound, "The host %q has not registered a device %q; register it first.", b.Host, short(s.Name))
 		case slices.Contains(named, id):
 			return refuse(command.BadRequest, "A usage sheet comes twice; send one for each device.")
@@ -29,14 +30,19 @@ func (t *txn) sheetPut(b *command.SheetPut) answer {
 		total += int64(len(s.Body))
 	}
 	for _, s := range t.View.sheetsOn(b.Host) {
+		before += int64(len(s.Body))
 		if !slices.Contains(named, model.DeviceID(s.Host, s.Name)) {
 			total += int64(len(s.Body))
 		}
 	}
-	if total > t.settings.MaxSheetsBytes {
+	// Under a bound that was lowered since, shorter sheets are still taken.
+	if total > t.settings.MaxSheetsBytes && total >= before {
 		return refuse(command.SheetTooLarge, "The usage sheets of a host have at most %d bytes in all and these come to %d; shorten them.", t.settings.MaxSheetsBytes, total)
 	}
 	t.hear(b.Host)
+	if len(b.Sheets) == 0 {
+		return answer{}
+	}
 	for _, s := range b.Sheets {
 		id := model.DeviceID(b.Host, s.Name)
 		if s.Body == "" {
@@ -58,14 +64,18 @@ func (v *View) Sheet(d *model.Device) *model.Sheet {
 	return v.sheets.get(model.DeviceID(d.Host, ""))
 }
 
-// sheetsOn returns the sheets of a host, its own first.
+// sheetsOn returns the sheets of a host, its own first. Those of a host whose
+// name begins alike, with a colon after it, lie between.
 func (v *View) sheetsOn(host string) []*model.Sheet {
 	var rows []*model.Sheet
-	v.sheets.ascend(model.DeviceID(host, ""), func(_ string, s *model.Sheet) bool {
-		if s.Host != host {
+	prefix := model.DeviceID(host, "")
+	v.sheets.ascend(prefix, func(id string, s *model.Sheet) bool {
+		if !strings.HasPrefix(id, prefix) {
 			return false
 		}
-		rows = append(rows, s)
+		if s.Host == host {
+			rows = append(rows, s)
+		}
 		return true
 	})
 	return rows
