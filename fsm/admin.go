@@ -12,7 +12,7 @@ func (t *txn) deviceClear(b *command.DeviceClear) answer {
 	d := t.devices.get(b.Device)
 	switch {
 	case d == nil:
-		return refuse(command.DeviceNotCleared, "There is no device %q; list the devices to see their names.", b.Device)
+		return refuse(command.DeviceNotCleared, "There is no device %q; list the devices to see their names.", short(b.Device))
 	case d.State != model.DeviceUnhealthy:
 		return refuse(command.DeviceNotCleared, "%s is %s, not in quarantine; there is nothing to clear.", d.ID, d.State)
 	case d.Lease != 0:
@@ -72,7 +72,7 @@ func (t *txn) configSet(b *command.ConfigSet) answer {
 	for _, s := range b.Settings {
 		rule := settingNamed(s.Name)
 		if rule == nil {
-			return refuse(command.UnknownSetting, "There is no setting %q; list the settings to see their names.", s.Name)
+			return refuse(command.UnknownSetting, "There is no setting %q; list the settings to see their names.", short(s.Name))
 		}
 		if s.Value < rule.min || s.Value > rule.max {
 			return refuse(command.SettingRefused, "%s is from %d to %d; %d is outside.", s.Name, rule.min, rule.max, s.Value)
@@ -87,6 +87,7 @@ func (t *txn) configSet(b *command.ConfigSet) answer {
 	if aging {
 		t.rekeyQueue()
 	}
+	t.reviewWithholding()
 	t.emit(command.Event{Kind: command.EventSettings})
 	return answer{}
 }

@@ -2,6 +2,7 @@ package fsm
 
 import (
 	"fmt"
+	"slices"
 
 	"rcd/fsm/command"
 )
@@ -11,50 +12,65 @@ const recentMS = hourMS
 
 // writeOffAll writes off the agents whose silence is past the bound, unless so
 // many are silent that the fault is more likely here than there: then nobody is
-// written off until an operator says so.
+// written off until an operator says so. Those that were written off before are
+// not at stake.
 func (t *txn) writeOffAll(due []string) {
-	silent, recent := t.silentAgents()
-	many := silent > t.settings.MassFloor && silent*100 > t.settings.MassPercent*recent
-	if many && t.anyLeftToWriteOff(due) && !t.settings.MassPermit {
-		t.withhold(silent, recent)
-		return
-	}
-	if t.meta.WithheldUptime != 0 && (!many || len(due) > 0) {
-		t.meta.WithheldTerm, t.meta.WithheldUptime, t.meta.WithheldLast = 0, 0, 0
-	}
-	if many && t.settings.MassPermit && t.anyLeftToWriteOff(due) {
-		t.settings.MassPermit = false // it was for this time
-		t.emit(command.Event{Kind: command.EventSettings})
+	t.reviewWithholding()
+	if slices.ContainsFunc(due, func(host string) bool { return !t.agents.get(host).WrittenOff }) {
+		if silent, recent := t.silentAgents(); t.tooMany(silent, recent) {
+			if !t.settings.MassPermit {
+				t.withhold(silent, recent)
+				return
+			}
+			t.endWithholding() // the permit was for this time
+		}
 	}
 	for _, host := range due {
 		t.writeOff(host)
 	}
 }
 
-// anyLeftToWriteOff reports whether one of the hosts has not been written off.
-func (t *txn) anyLeftToWriteOff(due []string) bool {
-	for _, host := range due {
-		if !t.agents.get(host).WrittenOff {
-			return true
-		}
-	}
-	return false
+func (t *txn) tooMany(silent, recent int64) bool {
+	return silent > t.settings.MassFloor && silent*100 > t.settings.MassPercent*recent
 }
 
-// silentAgents counts the agents heard in the last hour, and those of them that
-// are silent now. All that are silent count, not only those past the bound: a
-// cut network silences its hosts within seconds, but not within one sweep.
+// silentAgents counts the agents that a write-off now would be about, and those
+// heard in the last hour. All that are silent count, not only those past the
+// bound: a cut network silences its hosts within seconds, but not within one
+// sweep. What was written off counts for an hour, so that a mass does not pass
+// in slices; what was not counts however long it waits, so that waiting is no
+// permit.
 func (t *txn) silentAgents() (silent, recent int64) {
 	for _, a := range t.View.Agents() {
-		switch {
-		case !a.Silent:
+		lately := !a.Silent || t.uptimeMS()-a.HeardUptimeMS <= recentMS
+		if lately {
 			recent++
-		case t.uptimeMS()-a.HeardUptimeMS <= recentMS:
-			recent++
+		}
+		if a.Silent && (lately || !a.WrittenOff) {
 			silent++
 		}
 	}
 	return silent, recent
+}
+
+// reviewWithholding ends a withholding when no longer too many are silent.
+func (t *txn) reviewWithholding() {
+	if t.meta.WithheldUptime == 0 {
+		return
+	}
+	if silent, recent := t.silentAgents(); !t.tooMany(silent, recent) {
+		t.endWithholding()
+	}
+}
+
+// endWithholding forgets a withholding, and the permit with it: one that nobody
+// needed must not open the way for the next fault.
+func (t *txn) endWithholding() {
+	t.meta.WithheldTerm, t.meta.WithheldUptime, t.meta.WithheldLast = 0, 0, 0
+	if t.settings.MassPermit {
+		t.settings.MassPermit = false
+		t.emit(command.Event{Kind: command.EventSettings})
+	}
 }
 
 // withhold notes that a mass write-off waits, once an epoch.

@@ -25,6 +25,7 @@ func (t *txn) agentRegister(b *command.AgentRegister) answer {
 	row.MachineID, row.BootID, row.Instance = b.MachineID, b.BootID, b.Instance
 	row.ManualClear, row.ProofDetail = b.RequireManualClear, clip(b.Proof.Detail)
 	t.putAgent(*t.present(&row))
+	t.reviewWithholding()
 
 	if fresh {
 		t.emit(command.Event{Kind: command.EventAgentRegistered, Host: b.Host, Instance: b.Instance})

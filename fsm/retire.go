@@ -31,7 +31,8 @@ func (t *txn) deviceFault(b *command.DeviceFault) answer {
 
 // deviceRetire takes a device out of the fleet, or a host that is gone with all
 // its devices. The history of their jobs stays; what waits for them ends. A
-// host that still declares a device brings it back when it registers.
+// host that still declares a device brings it back when it registers. Like a
+// clear it is an operator's word, so a quarantine goes with the row.
 func (t *txn) deviceRetire(b *command.DeviceRetire) answer {
 	switch {
 	case (b.Device == "") == (b.Host == ""):
@@ -90,6 +91,7 @@ func (t *txn) retire(d *model.Device) {
 func (t *txn) dropHost(host string) {
 	t.agents.remove(&t.digest, host)
 	t.sheets.remove(&t.digest, model.DeviceID(host, ""))
+	t.reviewWithholding()
 }
 
 // pinnedTo returns the jobs that wait for a device, in their order.

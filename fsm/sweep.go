@@ -13,27 +13,29 @@ import (
 func (t *txn) sweep(b *command.Sweep) answer {
 	age := min(max(b.EpochMS, 0), t.epochAgeMS())
 	judging := age >= t.settings.HoldoffMS
+	heard := make([]string, 0, len(b.Heard))
 	for _, h := range b.Heard {
+		heard = append(heard, h.Host)
 		if t.isInstance(h.Host, h.Instance) {
-			t.hear(h.Host)
+			t.hearAgain(h.Host)
 		}
 	}
+	slices.Sort(heard)
 	var due []string
 	for i := range b.Silent {
 		s := &b.Silent[i]
-		heard := slices.ContainsFunc(b.Heard, func(h command.AgentHeard) bool { return h.Host == s.Host })
-		if !heard && t.isInstance(s.Host, s.Instance) && t.judgeSilence(s, age, judging) {
+		if _, contact := slices.BinarySearch(heard, s.Host); !contact && t.isInstance(s.Host, s.Instance) && t.judgeSilence(s, age, judging) {
 			due = append(due, s.Host)
 		}
+	}
+	for _, number := range b.Unordered {
+		t.judgeUnordered(number) // first, or the jobs would be lost with their host
 	}
 	t.writeOffAll(due)
 	if judging {
 		for _, u := range b.Unnamed {
 			t.judgeUnnamed(u, age)
 		}
-	}
-	for _, number := range b.Unordered {
-		t.judgeUnordered(number)
 	}
 	return answer{}
 }
@@ -46,9 +48,17 @@ func (t *txn) isInstance(host, instance string) bool {
 // hear takes contact with an agent as evidence that its host is there: its
 // unknown devices are busy or ready again. A quarantine stays.
 func (t *txn) hear(host string) {
+	if t.hearAgain(host) {
+		t.reviewWithholding()
+	}
+}
+
+// hearAgain is hear without its effect on a mass write-off, and reports whether
+// the host was silent.
+func (t *txn) hearAgain(host string) bool {
 	a := t.agents.get(host)
 	if a == nil || !a.Silent {
-		return
+		return false
 	}
 	row := *a
 	t.putAgent(*t.present(&row))
@@ -59,6 +69,7 @@ func (t *txn) hear(host string) {
 			t.putDevice(row)
 		}
 	}
+	return true
 }
 
 // present marks that an agent is in contact now.
@@ -73,7 +84,7 @@ func (t *txn) present(row *model.Agent) *model.Agent {
 func (t *txn) judgeSilence(s *command.AgentSilence, age int64, judging bool) (due bool) {
 	a := t.agents.get(s.Host)
 	bound := min(age, t.uptimeMS()-a.RegisteredUptime)
-	silence, detached := min(s.SilenceMS, bound), min(s.DetachedMS, bound)
+	silence, detached := min(s.SilenceMS, bound, t.uptimeMS()-a.HeardUptimeMS), min(s.DetachedMS, bound)
 	if detached < t.settings.UnknownAfterMS && silence < t.settings.UnknownSilenceMS {
 		return false
 	}
@@ -98,16 +109,18 @@ func (t *txn) judgeSilence(s *command.AgentSilence, age int64, judging bool) (du
 // of disconnected hosts are retained, ends its jobs as lost.
 func (t *txn) writeOff(host string) {
 	const detail = "its agent was silent past the bound"
-	if a := t.agents.get(host); !a.WrittenOff {
-		row := *a
-		row.WrittenOff = true
-		t.putAgent(row)
-	}
 	if !t.settings.RetainDisconnected {
 		for _, l := range t.View.LeasesOn(host) {
 			t.loseLease(l, detail, model.OriginHost, quarantine(model.ReasonWorkerLost, detail))
 		}
 	}
+	a := t.agents.get(host)
+	if a.WrittenOff {
+		return // a device that an operator cleared since stays cleared
+	}
+	row := *a
+	row.WrittenOff = true
+	t.putAgent(row)
 	for _, d := range t.View.devicesOn(host) {
 		if d.State != model.DeviceUnhealthy {
 			row := *d
@@ -149,7 +162,7 @@ func (t *txn) judgeUnnamed(u command.LeaseUnnamed, age int64) {
 }
 
 // judgeUnordered takes back a placement of this epoch whose order was never
-// written to any session, when its device has turned unknown: a dead host must
+// written to any session, when its host has fallen silent: a dead host must
 // not swallow the queue. A job that was asked to end meanwhile ends instead.
 func (t *txn) judgeUnordered(number uint64) {
 	j := t.jobs.get(number)
@@ -157,11 +170,9 @@ func (t *txn) judgeUnordered(number uint64) {
 		return
 	}
 	l := t.mustLease(j.Lease)
-	unknown := !slices.ContainsFunc(l.Devices, func(id string) bool {
-		return t.mustDevice(id).State != model.DeviceUnknown
-	})
+	a := t.agents.get(l.Host)
 	switch {
-	case l.Begun || !unknown:
+	case l.Begun || a == nil || !a.Silent:
 	case j.KillRequested:
 		t.endJob(j, ending{state: model.JobKilled, reason: j.KillBy, origin: model.OriginUser})
 		t.leaveLease(l, number, rest)
