@@ -29,35 +29,59 @@ func (t *txn) recoverAgain(b *command.Recover) answer {
 	return answer{}
 }
 
-// recoverDevices returns quarantined devices to the pool when the registration
-// proves that nothing of an earlier job can hold them. That a process began
-// alone in its namespace speaks only for what was before it; a later word of
-// the same process must have looked.
+// recoverDevices returns quarantined devices to the pool when the host proves
+// that nothing of an earlier job can hold them. Nothing outlives a reboot. That
+// a process began alone in its namespace speaks only for what was before it, so
+// a later word of the same process must have looked. And a job that the host
+// still names may be in another namespace, or was left out of the search.
 func (t *txn) recoverDevices(host string, h hello) {
 	if h.manual {
 		return
 	}
-	checked := h.proof.SurvivorsChecked && !h.proof.SurvivorsFound
+	looked := h.proof.SurvivorsChecked && !h.proof.SurvivorsFound
+	none := looked || (h.fresh && h.proof.Isolated)
+	if !h.rebooted && !none {
+		return
+	}
+	left := t.leftOn(host, h.jobs)
 	for _, d := range t.View.devicesOn(host) {
 		if d.State != model.DeviceUnhealthy || d.Lease != 0 || gravity(d.Reason) != 1 {
 			continue
 		}
-		if h.rebooted || (h.fresh && h.proof.Isolated) || (checked && !t.stillRuns(h.jobs, d.ID)) {
+		if h.rebooted || !left.has(d.ID) {
 			t.recover(d)
 		}
 	}
 }
 
-// stillRuns reports whether the host names a job of this device whose lease is
-// no longer live: its processes were left out of the search for survivors.
-func (t *txn) stillRuns(jobs []command.JobRef, device string) bool {
-	return slices.ContainsFunc(jobs, func(ref command.JobRef) bool {
-		if l := t.leases.get(ref.Lease); l != nil && slices.Contains(l.Jobs, ref.Job) {
-			return false
+// leftovers are the devices on which a host still names a job without a live
+// lease there.
+type leftovers struct {
+	all     bool // one of the jobs may be anywhere on the host
+	devices []string
+}
+
+func (l leftovers) has(device string) bool { return l.all || slices.Contains(l.devices, device) }
+
+func (t *txn) leftOn(host string, jobs []command.JobRef) leftovers {
+	var left leftovers
+	for _, ref := range jobs {
+		if l := t.leases.get(ref.Lease); l != nil && l.Host == host && slices.Contains(l.Jobs, ref.Job) {
+			continue
 		}
 		j := t.jobs.get(ref.Job)
-		return j == nil || slices.Contains(j.Devices, device)
-	})
+		if j == nil || j.Lease != ref.Lease || j.Host != host {
+			// Forgotten, or placed elsewhere since: where it was here is not known.
+			left.all = true
+			continue
+		}
+		for _, id := range j.Devices {
+			if !slices.Contains(left.devices, id) {
+				left.devices = append(left.devices, id)
+			}
+		}
+	}
+	return left
 }
 
 // recover returns one device to the pool, unless it has had its automatic

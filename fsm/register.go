@@ -3,6 +3,7 @@ package fsm
 import (
 	"slices"
 	"strings"
+	"unicode"
 
 	"rcd/fsm/command"
 	"rcd/model"
@@ -21,7 +22,11 @@ func (t *txn) agentRegister(b *command.AgentRegister) answer {
 	if !fresh {
 		row = *old
 	}
-	rebooted := old != nil && old.BootID != "" && b.BootID != "" && old.BootID != b.BootID
+	// A process does not outlive a reboot: the same one has not seen any.
+	rebooted := fresh && old != nil && old.BootID != "" && b.BootID != "" && old.BootID != b.BootID
+	if fresh && old != nil {
+		row.Former = append(slices.Clone(old.Former[max(0, len(old.Former)+1-maxFormer):]), old.Instance)
+	}
 	row.MachineID, row.BootID, row.Instance = b.MachineID, b.BootID, b.Instance
 	row.ManualClear, row.ProofDetail = b.RequireManualClear, clip(b.Proof.Detail)
 	t.putAgent(*t.present(&row))
@@ -42,12 +47,20 @@ func (t *txn) checkRegistration(b *command.AgentRegister) answer {
 	if b.Host == "" || b.Instance == "" || b.MachineID == "" {
 		return refuse(command.BadRequest, "A registration names its host, its machine and its instance; check the agent's configuration.")
 	}
+	for _, name := range []string{b.Host, b.Instance, b.MachineID, b.BootID} {
+		if len(name) > maxName || strings.ContainsFunc(name, unicode.IsControl) {
+			return refuse(command.BadRequest, "A host, its machine, its boot and its instance have names of at most %d bytes without control characters; check the agent's configuration.", maxName)
+		}
+	}
 	known := t.agents.get(b.Host)
 	if known == nil && int64(t.agents.len()) >= t.settings.MaxHosts {
 		return refuse(command.LimitExceeded, "There are %d hosts already and no more are allowed; raise max_hosts.", t.settings.MaxHosts)
 	}
 	if known != nil && known.MachineID != b.MachineID {
 		return refuse(command.WrongMachine, "The host name %q belongs to another machine; give this one a name of its own, or have an operator retire the old one.", b.Host)
+	}
+	if known != nil && slices.Contains(known.Former, b.Instance) {
+		return refuse(command.StaleInstance, "Another agent process of %q has registered since; only that one is heard.", b.Host)
 	}
 	names := make([]string, 0, len(b.Devices))
 	for i := range b.Devices {
@@ -73,8 +86,8 @@ func (t *txn) checkRegistration(b *command.AgentRegister) answer {
 }
 
 func (t *txn) checkDevice(d *command.DeviceSpec) answer {
-	if d.Name == "" || strings.Contains(d.Name, ":") {
-		return refuse(command.BadRequest, "The device name %q is empty or has a colon; choose another.", d.Name)
+	if d.Name == "" || len(d.Name) > maxName || strings.Contains(d.Name, ":") || strings.ContainsFunc(d.Name, unicode.IsControl) {
+		return refuse(command.BadRequest, "The device name %q is empty, longer than %d bytes, or has a colon or a control character; choose another.", short(d.Name), maxName)
 	}
 	if d.MaxRuntimeS < 0 {
 		return refuse(command.BadRequest, "The ceiling of %q is negative; use 0 for none.", d.Name)
@@ -89,6 +102,13 @@ func (t *txn) checkDevice(d *command.DeviceSpec) answer {
 	}
 	return answer{}
 }
+
+// maxName bounds the names that a host gives itself and its devices, in bytes.
+const maxName = 256
+
+// maxFormer bounds the instances kept of one host. A word that is late by more
+// restarts than this is not expected.
+const maxFormer = 8
 
 // reconcileLeases ends the jobs that the host began and no longer supervises.
 // Leases above what it has begun are left: their order is still on its way.
@@ -126,6 +146,7 @@ func begunBy(b *command.AgentRegister, l *model.Lease) bool {
 // it no longer declares keeps its row and its job, and is never given away.
 func (t *txn) declareDevices(b *command.AgentRegister) {
 	declared := make([]string, 0, len(b.Devices))
+	left := t.leftOn(b.Host, b.Jobs)
 	for i := range b.Devices {
 		spec := &b.Devices[i]
 		id := model.DeviceID(b.Host, spec.Name)
@@ -133,6 +154,8 @@ func (t *txn) declareDevices(b *command.AgentRegister) {
 		row := model.Device{ID: id, Host: b.Host, Name: spec.Name}
 		if old := t.devices.get(id); old != nil {
 			row = *old
+		} else if left.has(id) {
+			quarantine(model.ReasonRegistration, "its host came with a job that has no lease any more")(t, &row)
 		}
 		row.Absent = false
 		row.MaxRuntimeS = spec.MaxRuntimeS

@@ -167,6 +167,9 @@ type Agent struct {
 	ProofDetail string `cbor:"11,keyasint"`
 	// HeardUptimeMS is LastHeardMS in uptime, which rules count in.
 	HeardUptimeMS int64 `cbor:"12,keyasint"`
+	// Former are the instances before this one, newest last: whatever still
+	// comes from them is late.
+	Former []string `cbor:"13,keyasint"`
 }
 
 // Sheet is one usage sheet: of a host, or of one device.
