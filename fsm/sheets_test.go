@@ -91,11 +91,12 @@ func TestASheetMayShrinkUnderALoweredBound(t *testing.T) {
 func TestTheSheetsOfAHostAreBoundedWhateverItsNeighboursAreCalled(t *testing.T) {
 	l := box(t)
 	l.ok(register("box:a", "a1", spec("g", 0)))
-	l.ok(sheetsOf("box:a", "a1", sheet("g", "between the two of box in the table")))
+	between := strings.Repeat("a", 90) // of box's own two in the table
+	l.ok(sheetsOf("box:a", "a1", sheet("g", between)))
 	l.ok(configured("max_sheets_bytes", 100))
 	l.ok(boxSheets(sheet("gpu0", strings.Repeat("x", 60))))
 	l.refused(command.SheetTooLarge, boxSheets(sheet("gpu1", strings.Repeat("x", 60))))
-	l.wantSheet("box:a:g", "between the two of box in the table")
+	l.wantSheet("box:a:g", between)
 }
 
 func TestTheDefaultBoundOfSheetsIs64KiB(t *testing.T) {
