@@ -123,13 +123,13 @@ func BenchmarkMemory(b *testing.B) {
 	})
 	b.Run("device", func(b *testing.B) {
 		for b.Loop() {
-			l, live := grown(func() *log { return labelled(b) })
+			l, live := grown(func() *log { return withLabels(b) })
 			report(b, "device", l.m.View().Counts().Devices, l, live)
 		}
 	})
 	b.Run("lease", func(b *testing.B) {
 		for b.Loop() {
-			l := labelled(b)
+			l := withLabels(b)
 			n := l.m.View().Counts().Devices
 			_, live := grown(func() *log {
 				fill(l, n, func(int) command.JobSpec { return typical(selecting("key-00=value-00")) })
@@ -159,8 +159,8 @@ func waiting(b *testing.B, jobs int, requests bool) *log {
 	return l
 }
 
-// labelled returns a log with 10,000 free devices of 20 labels on 1,250 hosts.
-func labelled(b *testing.B) *log {
+// withLabels returns a log with 10,000 free devices of 20 labels on 1,250 hosts.
+func withLabels(b *testing.B) *log {
 	b.Helper()
 	l := began(b)
 	l.check = false
