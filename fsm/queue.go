@@ -53,6 +53,11 @@ func (v *View) QueueDepth(text string) (int, error) {
 	for i, id := range all {
 		devices[i] = v.devices.get(id)
 	}
+	return v.depthOn(devices), nil
+}
+
+// depthOn counts the queued jobs that could run on one of the devices now.
+func (v *View) depthOn(devices []*model.Device) int {
 	depth := 0
 	v.targets.tree.Scan(func(target string, jobs int) bool {
 		if v.overlaps(target, devices) {
@@ -60,7 +65,7 @@ func (v *View) QueueDepth(text string) (int, error) {
 		}
 		return true
 	})
-	return depth, nil
+	return depth
 }
 
 func (v *View) overlaps(target string, devices []*model.Device) bool {
