@@ -61,7 +61,7 @@ func sampleLog(t *testing.T) LogPage {
 		{&command.JobFinish{JobRef: ref, Host: "box", ExitCode: &code, Reason: "cancelled", OutputKnown: true, OutputLength: 12, OutputGap: true, Survivors: "pid 9"}},
 		{&command.JobFinish{JobRef: ref, Host: "box", End: command.EndSupervisorDied}},
 		{&command.JobKill{Job: 4, By: "root", Admin: true, Detached: true}},
-		{&command.DeviceClear{Device: "box:gpu0"}},
+		append([]any{&command.DeviceClear{Device: "box:gpu0"}}, fleetCommands(ref)...),
 		{&command.Sweep{
 			Silent: []command.AgentSilence{{Host: "a", SilenceMS: 10}, {Host: "b", SilenceMS: 300_000}}, Unnamed: []command.LeaseUnnamed{{Lease: 5, UnnamedMS: 1}},
 			Heard: []command.AgentHeard{{Host: "c"}}, Unordered: []uint64{4}, EpochMS: 40_000,
@@ -83,6 +83,22 @@ func sampleLog(t *testing.T) LogPage {
 		LogEntry{Index: 17, Term: 3, At: at, Kind: kindCommand, Data: []byte("not an entry")})
 	page.Last = 17
 	return page
+}
+
+// fleetCommands are those about labels, sheets, leases and devices.
+func fleetCommands(ref command.JobRef) []any {
+	env := map[string]string{"TOKEN": secret}
+	return []any{
+		&command.LabelsReplace{Host: "box", Instance: secret, Source: model.Detected, Sets: []command.DeviceLabels{{Name: "gpu0", Labels: make([]command.KV, 3)}, {Name: "gpu1"}}},
+		&command.SheetPut{Host: "box", Sheets: []command.SheetText{{Body: secret}, {Name: "gpu0", Body: "fan\n" + secret}}},
+		&command.Schedule{},
+		&command.LeaseAllocate{Job: command.JobSpec{Pinned: "box:gpu0", Submitter: "ann@box", Command: []string{"true"}, Env: env}},
+		&command.LeaseRelease{Job: ref.Job, By: "root", Admin: true, Detached: true, Force: true},
+		&command.LeaseExtend{Job: ref.Job, By: "ann@box", MaxRuntimeS: 7200},
+		&command.DeviceFault{Device: "box:gpu0", Instance: "0123456789abcdef", Detail: "fan\nstopped"},
+		&command.DeviceRetire{Device: "box:gpu0"},
+		&command.DeviceRetire{Host: "box"},
+	}
 }
 
 // Each kind of command has one line that says what it asks; entries past the

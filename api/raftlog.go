@@ -89,6 +89,9 @@ func summary(cmd command.Command) string {
 		}
 	case *command.DeviceClear:
 		text = shown(b.Device, maxShownText)
+	case *command.LabelsReplace, *command.SheetPut, *command.Schedule, *command.LeaseAllocate,
+		*command.LeaseRelease, *command.LeaseExtend, *command.DeviceFault, *command.DeviceRetire:
+		text = fleetSummary(b)
 	case *command.Sweep:
 		text = sweepSummary(b)
 	case *command.JobPrune:

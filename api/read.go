@@ -4,7 +4,6 @@ import (
 	"net/http"
 
 	"rcd/fsm"
-	"rcd/fsm/command"
 	"rcd/model"
 	"rcd/wire"
 )
@@ -52,7 +51,7 @@ func (s *server) job(w http.ResponseWriter, r *http.Request, _ Identity) error {
 	if err != nil {
 		return err
 	}
-	return s.send(w, v.reply(w, wire.JobView{Job: wireJob(job), QueuePosition: v.QueuePosition(job.Number)}))
+	return s.send(w, v.reply(w, wire.JobView{Job: wireJob(job), QueuePosition: v.QueuePosition(job.Number), Waiting: v.waiting(job)}))
 }
 
 func (s *server) devices(w http.ResponseWriter, r *http.Request, _ Identity) error {
@@ -77,59 +76,6 @@ func (s *server) state(w http.ResponseWriter, r *http.Request, _ Identity) error
 	for job := range v.Queued() {
 		out.Queued = append(out.Queued, wireJob(job))
 		out.QueuedWaitingSeconds[job.ID()] = v.secondsSinceMS(job.QueuedAtMS)
-	}
-	return s.send(w, v.reply(w, out))
-}
-
-func (s *server) explain(w http.ResponseWriter, r *http.Request, _ Identity) error {
-	text := r.URL.Query().Get("selector")
-	if text == "" {
-		return badRequest("name a selector: /v1/explain?selector=vram>=40G")
-	}
-	v, err := s.viewFor(r, false)
-	if err != nil {
-		return err
-	}
-	all, free, err := v.Matching(text)
-	depth := 0
-	if err == nil {
-		depth, err = v.QueueDepth(text)
-	}
-	if err != nil { // the selector's, the only one there is
-		return refuse(http.StatusBadRequest, string(command.BadSelector), "%v", err)
-	}
-	return s.send(w, v.reply(w, wire.Explain{
-		Selector:   text,
-		Matching:   append([]string{}, all...),
-		Free:       append([]string{}, free...),
-		QueueDepth: depth,
-	}))
-}
-
-func (s *server) describe(w http.ResponseWriter, r *http.Request, _ Identity) error {
-	v, err := s.viewFor(r, true)
-	if err != nil {
-		return err
-	}
-	id := r.PathValue("id")
-	device := v.Device(id)
-	if device == nil {
-		return refuse(http.StatusNotFound, wire.CodeNotFound, "there is no device %q; rc devices lists those there are", id)
-	}
-	about := v.deviceView(device)
-	out := wire.Describe{
-		Device:              about.Device,
-		Holder:              about.Holder,
-		JobID:               about.JobID,
-		ElapsedSeconds:      about.ElapsedSeconds,
-		HeartbeatAgeSeconds: about.HeartbeatAgeSeconds,
-		QuarantineReason:    about.QuarantineReason,
-		Labels:              about.Device.Labels,
-		LabelAgeSeconds:     map[string]int64{},
-		RecentJobs:          wireJobs(v.Jobs(fsm.JobFilter{Limit: recentJobs, Device: id})),
-	}
-	for _, l := range out.Labels {
-		out.LabelAgeSeconds[l.Key+"/"+l.Source] = v.seconds(l.UpdatedAt)
 	}
 	return s.send(w, v.reply(w, out))
 }

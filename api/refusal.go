@@ -64,6 +64,18 @@ var statusOf = map[command.Code]int{
 	command.Overloaded:         http.StatusServiceUnavailable,
 	command.QueueFull:          http.StatusTooManyRequests,
 	command.TooManySelectors:   http.StatusTooManyRequests,
+	command.UnknownSetting:     http.StatusBadRequest,
+	command.SettingRefused:     http.StatusBadRequest,
+	command.DeviceNotFound:     http.StatusNotFound,
+	command.DeviceBusy:         http.StatusConflict,
+	command.NoDevice:           http.StatusConflict,
+	command.Unscheduled:        http.StatusServiceUnavailable,
+	command.SheetTooLarge:      http.StatusRequestEntityTooLarge,
+	command.NotExtendable:      http.StatusConflict,
+	command.NotReleasable:      http.StatusConflict,
+	command.MassWriteOff:       http.StatusConflict,
+	command.FeatureRefused:     http.StatusConflict,
+	command.StaleCheckpoint:    http.StatusConflict,
 }
 
 // rejected turns the code of a result into a refusal, nil when it was

@@ -108,6 +108,7 @@ func (s *server) routes() {
 	} {
 		s.mux.HandleFunc(pattern, h)
 	}
+	s.adminRoutes()
 }
 
 // ServeHTTP names the node on every answer and turns a panic into one.

@@ -74,6 +74,8 @@ type DeviceView struct {
 type JobView struct {
 	Job           Job `json:"job"`
 	QueuePosition int `json:"queue_position,omitempty"` // 1-based
+	// Waiting is there while the job is queued.
+	Waiting *Waiting `json:"waiting,omitempty"`
 }
 
 // JobList is the answer to GET /v1/jobs, newest submitted first.
@@ -128,14 +130,17 @@ type Describe struct {
 	SheetAgeSeconds     *int64           `json:"sheet_age_seconds,omitempty"`
 	SheetIsHostWide     bool             `json:"sheet_is_host_wide"`
 	RecentJobs          []Job            `json:"recent_jobs,omitempty"` // newest first
-}
 
-// Explain is the answer to GET /v1/explain.
-type Explain struct {
-	Selector   string   `json:"selector"`
-	Matching   []string `json:"matching"`
-	Free       []string `json:"free"`
-	QueueDepth int      `json:"queue_depth"`
+	// How often the device came back to the pool by itself inside the window,
+	// newest first, and how often it still may; at 0 a quarantine waits for a
+	// person.
+	AutomaticReturns       []AutomaticReturn `json:"automatic_returns,omitempty"`
+	AutomaticReturnsLeft   int64             `json:"automatic_returns_left"`
+	AutomaticReturnsWindow int64             `json:"automatic_returns_window_seconds"`
+	// ManualClear: its host wants no automatic returns at all. ProofDetail is
+	// what the host's last proof said.
+	ManualClear bool   `json:"manual_clear,omitempty"`
+	ProofDetail string `json:"proof_detail,omitempty"`
 }
 
 // Whoami is the answer to GET /v1/whoami.
@@ -178,6 +183,7 @@ const (
 	CodeOutcomeUnknown = "outcome_unknown" // 504: ask again with the same request ID
 	CodeBodyTooLarge   = "body_too_large"  // 413
 	CodeAmbiguous      = "ambiguous_id"    // 400: the prefix fits several
+	CodeNotQueued      = "not_queued"      // 409: only a queued job waits
 	CodeStoreError     = "store_error"     // 500
 )
 
