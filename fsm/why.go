@@ -175,7 +175,7 @@ func (v *View) busy(held []candidate, nowMS int64) WaitReason {
 		r.Message = holder + end
 		return r
 	}
-	r.Message = fmt.Sprintf("All %d devices of the pool that it could use are held; %s%s", len(held), holder, end)
+	r.Message = fmt.Sprintf("Each of the %d devices of the pool that it could use is held; %s%s", len(held), holder, end)
 	return r
 }
 

@@ -119,7 +119,7 @@ func TestAHolderWithoutALimitGivesNoLatestStart(t *testing.T) {
 	w := l.waiting(waits.Number)
 	wantCodes(t, w, WaitDeviceBusy)
 	wantLatest(t, w, l.m.View().NowMS(), 0)
-	if r := w.Reasons[0]; !strings.Contains(r.Message, "All 2 devices") || !strings.Contains(r.Message, "no limit") || len(r.Devices) != 2 {
+	if r := w.Reasons[0]; !strings.Contains(r.Message, "Each of the 2 devices") || !strings.Contains(r.Message, "no limit") || len(r.Devices) != 2 {
 		t.Errorf("%+v", r)
 	}
 }
