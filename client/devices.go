@@ -4,6 +4,8 @@ import (
 	"context"
 	"net/http"
 	"net/url"
+	"strconv"
+	"time"
 
 	"rcd/wire"
 )
@@ -27,11 +29,29 @@ func (c *Client) State(ctx context.Context) (*wire.State, error) {
 	return &state, nil
 }
 
-// Explain says what would become of a job with this selector, without
-// submitting one.
-func (c *Client) Explain(ctx context.Context, selector string) (*wire.Explain, error) {
+// ExplainOptions choose what to explain: a job that is not submitted, by its
+// selector and runtime (zero: none asked), or a queued one by its ID.
+type ExplainOptions struct {
+	Selector   string
+	MaxRuntime time.Duration
+	JobID      string
+}
+
+// Explain says what would become of a job, without submitting one, or becomes
+// of a queued one.
+func (c *Client) Explain(ctx context.Context, o ExplainOptions) (*wire.Explain, error) {
+	q := url.Values{}
+	if o.Selector != "" {
+		q.Set("selector", o.Selector)
+	}
+	if o.JobID != "" {
+		q.Set("job", o.JobID)
+	}
+	if o.MaxRuntime != 0 {
+		q.Set("max_runtime_seconds", strconv.FormatInt(seconds(o.MaxRuntime), 10))
+	}
 	var explain wire.Explain
-	if err := c.get(ctx, "/v1/explain?"+url.Values{"selector": {selector}}.Encode(), &explain); err != nil {
+	if err := c.get(ctx, "/v1/explain?"+q.Encode(), &explain); err != nil {
 		return nil, err
 	}
 	return &explain, nil

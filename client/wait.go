@@ -26,6 +26,17 @@ const pollEvery = 500 * time.Millisecond
 // deadline of its own.
 func (c *Client) WaitScheduled(ctx context.Context, id string, onPosition func(int)) (*wire.Job, error) {
 	last := 0
+	return c.WatchQueued(ctx, id, func(view *wire.JobView) {
+		if view.QueuePosition != last && view.QueuePosition > 0 && onPosition != nil {
+			onPosition(view.QueuePosition)
+		}
+		last = view.QueuePosition
+	})
+}
+
+// WatchQueued is WaitScheduled that calls onLook with what it sees each time
+// that the job is still queued, twice a second.
+func (c *Client) WatchQueued(ctx context.Context, id string, onLook func(*wire.JobView)) (*wire.Job, error) {
 	for {
 		view, err := c.jobView(ctx, id, c.longPatience)
 		if err != nil {
@@ -34,10 +45,7 @@ func (c *Client) WaitScheduled(ctx context.Context, id string, onPosition func(i
 		if view.Job.State != model.JobQueued.String() {
 			return &view.Job, nil
 		}
-		if view.QueuePosition != last && view.QueuePosition > 0 && onPosition != nil {
-			onPosition(view.QueuePosition)
-		}
-		last = view.QueuePosition
+		onLook(view)
 		if err := pause(ctx, pollEvery); err != nil {
 			return nil, err
 		}

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"rcd/client"
 	"rcd/wire"
 )
 
@@ -39,7 +40,7 @@ func (v *devicesCmd) Run(a *app) error {
 		return err
 	}
 	if v.Select != "" {
-		matching, err := c.Explain(a.ctx, v.Select)
+		matching, err := c.Explain(a.ctx, client.ExplainOptions{Selector: v.Select})
 		if err != nil {
 			return err
 		}

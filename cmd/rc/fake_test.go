@@ -23,6 +23,7 @@ import (
 //	gap:N               N bytes are missing here
 //	cut                 the first link that gets here breaks
 //	queue:N             seen queued N times before it is placed; queue:0 stays queued
+//	held:ID             says that it waits for this job, ten minutes for each place
 //	busy                no_wait is refused
 //	flood:N             prints N lines of 16 bytes
 //	hang                runs until it is killed
@@ -53,6 +54,9 @@ func newController() *controller {
 	mux.HandleFunc("POST /v1/jobs/{id}/kill", c.kill)
 	mux.HandleFunc("GET /v1/jobs/{id}/stream", c.stream)
 	mux.HandleFunc("GET /v1/", c.fixture)
+	mux.HandleFunc("DELETE /v1/devices/{id}", retire)
+	mux.HandleFunc("DELETE /v1/hosts/{id}", retire)
+	mux.HandleFunc("PATCH /v1/settings", setSettings)
 	mux.HandleFunc("POST /v1/devices/{id}/clear", func(w http.ResponseWriter, r *http.Request) {
 		if r.PathValue("id") != "box:gpu2" {
 			refuse(w, 409, "device_not_cleared", "box:gpu0 is not in quarantine; look with: rc devices")
@@ -188,11 +192,59 @@ func (c *controller) view(w http.ResponseWriter, r *http.Request) {
 			job.place()
 		} else {
 			view.QueuePosition = max(job.looks, 1)
+			view.Waiting = heldUp(job, view.QueuePosition)
 			job.looks--
 		}
 	}
 	view.Job = job.Job
 	reply(w, 200, view)
+}
+
+// heldUp says why a job of a command with held:ID waits at a place.
+func heldUp(job *fakeJob, place int) *wire.Waiting {
+	holder := step(job.Command, "held")
+	if holder == nil {
+		return nil
+	}
+	now := job.SubmittedAt
+	latest := now.Add(time.Duration(place) * 10 * time.Minute)
+	w := &wire.Waiting{
+		Reasons:       []wire.WaitReason{{Code: wire.WaitDeviceBusy, Message: "box:gpu7 is held by bob with job " + holder[0] + "."}},
+		ExpectedStart: wire.ExpectedStart{Earliest: &now, Latest: &latest},
+	}
+	if place > 1 {
+		w.Reasons = append(w.Reasons, wire.WaitReason{Code: wire.WaitBehind, JobsAhead: place - 1, Message: "They are ahead."})
+	}
+	return w
+}
+
+func retire(w http.ResponseWriter, r *http.Request) {
+	switch r.PathValue("id") {
+	case "box:gpu0":
+		refuse(w, 409, "device_busy", "box:gpu0 is held under lease l-7; end its job first.")
+	case "box":
+		refuse(w, 409, "device_busy", "The agent of \"box\" is in contact; stop it first.")
+	default:
+		reply(w, 200, wire.Retired{Retired: r.PathValue("id"), Note: "its jobs stay in the history"})
+	}
+}
+
+func setSettings(w http.ResponseWriter, r *http.Request) {
+	var set map[string]int64
+	if err := json.NewDecoder(r.Body).Decode(&set); err != nil {
+		refuse(w, 400, wire.CodeBadRequest, err.Error())
+		return
+	}
+	var all wire.Settings
+	_ = json.Unmarshal([]byte(fixtures["/v1/settings"]), &all)
+	for name, value := range set {
+		if _, ok := all.Settings[name]; !ok {
+			refuse(w, 400, "unknown_setting", "There is no setting; list the settings to see their names.")
+			return
+		}
+		all.Settings[name] = value
+	}
+	reply(w, 200, all)
 }
 
 func (c *controller) count(n *int) {
@@ -336,7 +388,11 @@ func (s *script) end() relay.End {
 
 // fixture answers the routes that only show something.
 func (c *controller) fixture(w http.ResponseWriter, r *http.Request) {
-	body, ok := fixtures[r.URL.Path]
+	path := r.URL.Path
+	if r.URL.Query().Has("max_runtime_seconds") {
+		path += "?long"
+	}
+	body, ok := fixtures[path]
 	if !ok {
 		http.NotFound(w, r)
 		return

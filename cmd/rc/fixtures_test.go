@@ -13,6 +13,18 @@ var fixtures = map[string]string{
 
 	"/v1/explain": `{"selector":"vram>=40G","matching":["box:gpu0","box:gpu1"],"free":["box:gpu1"],"queue_depth":2}`,
 
+	// With a runtime; see explain.
+	"/v1/explain?long": `{"selector":"vram>=40G","matching":["box:gpu0","box:gpu1","box:gpu2","far:gpu0"],"free":["box:gpu1"],"queue_depth":2,
+"max_runtime_seconds":43200,"tolerating":["box:gpu0","box:gpu2","far:gpu0"],"more_devices":3,"devices":[
+{"device_id":"box:gpu0","state":"busy","job_id":"j-41","holder":"ann@box","latest_end":"2026-01-02T04:04:05Z","tolerates":true},
+{"device_id":"box:gpu2","state":"unhealthy","quarantine_reason":"fault","detail":"fan stopped","tolerates":true},
+{"device_id":"far:gpu0","state":"unknown","job_id":"j-42","holder":"bob@far","reason":"profiling","tolerates":true},
+{"device_id":"box:gpu1","state":"ready","ceiling_seconds":3600,"tolerates":false}],
+"reasons":[{"code":"device_busy","message":"box:gpu0 is held by ann@box with job j-41."},{"code":"behind","message":"2 jobs ahead of it could take a device that it could use."}],
+"expected_start":{"earliest":"2026-01-02T03:04:05Z","latest":"2026-01-02T05:04:05Z","note":"Later jobs can make it later."}}`,
+
+	"/v1/settings": `{"settings":{"aging_ms":1800000,"max_queued":100000,"retain_disconnected_jobs":1},"defaults":{"aging_ms":1800000,"max_queued":100000,"retain_disconnected_jobs":0}}`,
+
 	"/v1/state": `{"devices":[],
 "jobs":[{"id":"j-41","kind":"job","command":["python","train.py"],"submitter":"ann@box","state":"running","device_id":"box:gpu0"}],
 "queued":[

@@ -13,16 +13,18 @@ import (
 
 // cli is the whole command line; each verb is in the file of its name.
 type cli struct {
-	Run     runCmd     `cmd:"" help:"Run a command on a device: queue, follow its output, exit with its code."`
-	Ps      psCmd      `cmd:"" help:"List what runs and what is queued."`
-	Devices devicesCmd `cmd:"" help:"List the devices and who holds them."`
-	Jobs    jobsCmd    `cmd:"" help:"List jobs, ended ones too, newest first."`
-	Logs    logsCmd    `cmd:"" help:"Print the output of a job."`
-	Kill    killCmd    `cmd:"" help:"End a job, or take it out of the queue."`
-	Clear   clearCmd   `cmd:"" help:"Return a device from quarantine to the pool (admin)."`
-	Raft    raftCmd    `cmd:"" help:"Look at the controllers and at their replicated log."`
-	Whoami  whoamiCmd  `cmd:"" help:"Show what the token allows and whom jobs are submitted as."`
-	Version versionCmd `cmd:"" help:"Print the version."`
+	Run      runCmd      `cmd:"" help:"Run a command on a device: queue, follow its output, exit with its code."`
+	Ps       psCmd       `cmd:"" help:"List what runs and what is queued."`
+	Devices  devicesCmd  `cmd:"" help:"List the devices and who holds them."`
+	Jobs     jobsCmd     `cmd:"" help:"List jobs, ended ones too, newest first."`
+	Logs     logsCmd     `cmd:"" help:"Print the output of a job."`
+	Kill     killCmd     `cmd:"" help:"End a job, or take it out of the queue."`
+	Clear    clearCmd    `cmd:"" help:"Return a device from quarantine to the pool (admin)."`
+	Retire   retireCmd   `cmd:"" help:"Take a device, or a host that is gone, out of the fleet (admin)."`
+	Settings settingsCmd `cmd:"" help:"Show the replicated settings, or change one (admin)."`
+	Raft     raftCmd     `cmd:"" help:"Look at the controllers and at their replicated log."`
+	Whoami   whoamiCmd   `cmd:"" help:"Show what the token allows and whom jobs are submitted as."`
+	Version  versionCmd  `cmd:"" help:"Print the version."`
 }
 
 const description = `Lease whole devices and run work on the host that has them.

@@ -26,7 +26,7 @@ const (
 type runCmd struct {
 	Device      string        `short:"d" placeholder:"DEV" help:"Device ID, host:name."`
 	Select      string        `placeholder:"SEL" help:"Choose a device by its labels, e.g. vram>=40G,rack=r3."`
-	Explain     bool          `help:"With --select: say what would match, and submit nothing."`
+	Explain     bool          `help:"With --select: say what would match and when it would start, and submit nothing."`
 	Cwd         string        `placeholder:"DIR" help:"Working directory on the device host."`
 	Env         []string      `placeholder:"K=V" sep:"none" help:"Set a variable for the job; may be repeated."`
 	As          string        `placeholder:"NAME" help:"Submitter, instead of RC_SUBMITTER."`
@@ -42,13 +42,14 @@ type runCmd struct {
 
 // Help is shown by rc run --help.
 func (runCmd) Help() string {
-	return `Waits in the queue if it must, prints what the job prints (stdout and stderr each to its own) and exits with the job's exit code, or with 1 if the job ended without one. A controller that dies in between costs nothing but a line on stderr. Ctrl-C cancels a queued job; a running one goes on, and rc says how to look at it again.
+	return `Waits in the queue if it must, and says why and until when at most; prints what the job prints (stdout and stderr each to its own) and exits with the job's exit code, or with 1 if the job ended without one. A controller that dies in between costs nothing but a line on stderr. Ctrl-C cancels a queued job; a running one goes on, and rc says how to look at it again.
 
 Examples:
 
     rc run -d box:gpu0 -- python train.py
     rc run --select 'vram>=40G' --max-runtime 2h --env SEED=1 -- ./bench --all
-    rc run --select rack=r3 --explain`
+    rc run --select rack=r3 --explain
+    rc run --select 'vram>=40G' --max-runtime 12h --explain`
 }
 
 // check refuses what cannot be meant before anybody is asked, and returns the
@@ -173,9 +174,8 @@ func (r *runner) waitInQueue() error {
 		ctx, cancel = context.WithDeadline(ctx, r.begun.Add(r.verb.Timeout))
 		defer cancel()
 	}
-	job, err := r.client.WaitScheduled(ctx, r.job.ID, func(position int) {
-		r.app.say("queued at position %d for %s", position, r.verb.target())
-	})
+	talk := queueTalk{app: r.app, target: r.verb.target()}
+	job, err := r.client.WatchQueued(ctx, r.job.ID, talk.look)
 	switch {
 	case err == nil:
 		r.job = job
@@ -257,25 +257,3 @@ func (r *runner) leave(why string) error {
 
 // brokenPipe reports whether whoever read rc's output is gone.
 func brokenPipe(err error) bool { return errors.Is(err, syscall.EPIPE) }
-
-// explain prints what --select would find.
-func (v *runCmd) explain(a *app, c *client.Client) error {
-	e, err := c.Explain(a.ctx, v.Select)
-	if err != nil {
-		return err
-	}
-	free := map[string]bool{}
-	for _, id := range e.Free {
-		free[id] = true
-	}
-	fmt.Fprintf(a.stdout, "selector: %s\nmatching (%d):\n", e.Selector, len(e.Matching))
-	for _, id := range e.Matching {
-		state := "busy"
-		if free[id] {
-			state = "free"
-		}
-		fmt.Fprintf(a.stdout, "  %s  %s\n", id, state)
-	}
-	_, err = fmt.Fprintf(a.stdout, "free: %d/%d\nqueue depth: %d\n", len(e.Free), len(e.Matching), e.QueueDepth)
-	return err
-}
