@@ -62,8 +62,9 @@ type WaitReason struct {
 
 	Keys []string // none_matches_now: labels that keep devices from matching, sorted
 
-	// SinceMS is the now since when no_device or none_tolerates is so, 0 when
-	// that is not known.
+	// SinceMS is the now since when no registered device can run the job, which
+	// ends when that lasts for no_serve_grace_ms: of no_device, none_tolerates
+	// and device_out_of_pool, 0 when one can or the job is only thought of.
 	SinceMS int64
 }
 
@@ -106,11 +107,18 @@ func (v *View) WaitingAt(number uint64, nowMS int64) (Waiting, bool) {
 	return w, true
 }
 
-// date adds to the reasons of a job since when no device can run it.
+// date adds to the reasons of a job that no registered device can run since
+// when that is so. A device that its host no longer declares runs nobody.
 func (v *View) date(reasons []WaitReason, j *model.Job) {
+	since := v.unservedSinceMS(j)
+	if since == 0 {
+		return
+	}
 	for i := range reasons {
-		if r := &reasons[i]; r.Code == WaitNoDevice || r.Code == WaitNoneTolerates {
-			r.SinceMS = v.unservedSinceMS(j)
+		switch r := &reasons[i]; r.Code {
+		case WaitNoDevice, WaitNoneTolerates, WaitDeviceOut:
+			r.SinceMS = since
+			r.Message += " The job ends if that lasts."
 		}
 	}
 }
@@ -146,7 +154,7 @@ func unusable(c *claim, s *survey) WaitReason {
 	case s.matching == 0 && c.pinned != "":
 		return WaitReason{Code: WaitNoDevice, Message: "Its device " + short(c.pinned) + " is no longer registered."}
 	case s.matching == 0:
-		return WaitReason{Code: WaitNoDevice, Message: "No registered device matches it; it ends unless one does in time."}
+		return WaitReason{Code: WaitNoDevice, Message: "No registered device matches it."}
 	case s.tolerated == 0:
 		return WaitReason{
 			Code: WaitNoneTolerates, RuntimeS: c.runtimeS, LargestS: s.largestS,

@@ -330,6 +330,12 @@ func TestSinceWhenNoDeviceServesComesFromTheRecord(t *testing.T) {
 			t.Errorf("%d s: since %d, want %d", runtime, got, want)
 		}
 	}
+	j.MaxRuntimeS, j.CeilingAsked = 100, true
+	reasons := []WaitReason{{Code: WaitDeviceOut, Message: "It is out."}, {Code: WaitBehind, Message: "Behind."}}
+	v.date(reasons, &j)
+	if reasons[0].SinceMS != 45_000 || reasons[0].Message != "It is out. The job ends if that lasts." || reasons[1].SinceMS != 0 {
+		t.Errorf("%+v", reasons)
+	}
 	other := model.Job{Pinned: "a"}
 	if v.unservedSinceMS(&other) != 0 {
 		t.Error("a target without a record has a since")

@@ -35,7 +35,7 @@ type WaitReason struct {
 	MaxRuntimeSeconds     int64    `json:"max_runtime_seconds,omitempty"`
 	LargestCeilingSeconds int64    `json:"largest_ceiling_seconds,omitempty"`
 	Labels                []string `json:"labels,omitempty"` // keys that keep devices from matching just now
-	// Since when no device can run it; it is ended when that lasts.
+	// Since when no registered device can run the job; it ends when that lasts.
 	Since *time.Time `json:"since,omitempty"`
 }
 
