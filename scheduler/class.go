@@ -1,7 +1,6 @@
 package scheduler
 
 import (
-	"math"
 	"slices"
 
 	"github.com/tidwall/btree"
@@ -18,9 +17,12 @@ type class struct {
 	selector selector.Selector
 	matched  bitset // slots of matching devices; unused when pinned
 	stable   bitset // the same without the terms on volatile labels
+	allows   int64  // see Allows; unused when pinned, and out of date when stale
+	stale    bool
 	jobs     int
 	bands    []*band // ascending by edge, none empty
 	dirty    bool    // listed in Scheduler.dirty
+	touched  bool    // listed in Scheduler.touched
 }
 
 // band holds the jobs of a class whose runtime lies above the next smaller
@@ -36,7 +38,7 @@ type place struct {
 }
 
 // noCeiling is the edge of jobs that only a device without a ceiling tolerates.
-const noCeiling = math.MaxInt64
+const noCeiling = Unlimited
 
 func newBand(edge int64) *band {
 	less := func(a, b place) bool { return a.order.Less(b.order) }

@@ -14,6 +14,7 @@ import (
 type fleet struct {
 	devices []*model.Device // by ID; rows are shared and never written
 	ceiling []int64         // seconds, by slot; dense for the scan in best
+	allows  []int64         // see allowedBy, by slot
 	labels  []int32         // distinct effective label keys, by slot
 	free    bitset          // slots of ready devices
 }
@@ -24,20 +25,24 @@ func (f *fleet) slot(id string) (int, bool) {
 	})
 }
 
-// put stores a row and returns its slot and whether the slot is new.
-func (f *fleet) put(d *model.Device) (slot int, isNew bool) {
+// put stores a row and returns its slot, whether the slot is new, and what the
+// device allowed before.
+func (f *fleet) put(d *model.Device) (slot int, isNew bool, before int64) {
 	slot, ok := f.slot(d.ID)
 	if !ok {
 		f.devices = slices.Insert(f.devices, slot, d)
 		f.ceiling = slices.Insert(f.ceiling, slot, 0)
+		f.allows = slices.Insert(f.allows, slot, NoDevice)
 		f.labels = slices.Insert(f.labels, slot, 0)
 		f.free.insert(slot)
 	}
+	before = f.allows[slot]
 	f.devices[slot] = d
 	f.ceiling[slot] = d.MaxRuntimeS
+	f.allows[slot] = allowedBy(d)
 	f.labels[slot] = int32(distinctKeys(d))
 	f.free.set(slot, d.State == model.DeviceReady)
-	return slot, !ok
+	return slot, !ok, before
 }
 
 func (f *fleet) setState(d *model.Device) {
@@ -49,16 +54,18 @@ func (f *fleet) setState(d *model.Device) {
 	f.free.set(slot, d.State == model.DeviceReady)
 }
 
-func (f *fleet) remove(id string) (int, bool) {
-	slot, ok := f.slot(id)
+func (f *fleet) remove(id string) (slot int, before int64, ok bool) {
+	slot, ok = f.slot(id)
 	if !ok {
-		return 0, false
+		return 0, NoDevice, false
 	}
+	before = f.allows[slot]
 	f.devices = slices.Delete(f.devices, slot, slot+1)
 	f.ceiling = slices.Delete(f.ceiling, slot, slot+1)
+	f.allows = slices.Delete(f.allows, slot, slot+1)
 	f.labels = slices.Delete(f.labels, slot, slot+1)
 	f.free.remove(slot)
-	return slot, true
+	return slot, before, true
 }
 
 // distinctKeys counts the effective labels of a device. Both lists are sorted.
@@ -83,17 +90,18 @@ func (f *fleet) matching(sel selector.Selector) (matched, stable bitset) {
 	return matched, stable
 }
 
-// serves reports whether the set has a device, and one that tolerates runtime.
-func (f *fleet) serves(set bitset, runtimeS int64) (matched, tolerated bool) {
+// most returns the longest runtime that a device of the set allows.
+func (f *fleet) most(set bitset) int64 {
+	most := NoDevice
 	for w, word := range set {
 		for ; word != 0; word &= word - 1 {
-			matched = true
-			if Tolerates(f.ceiling[w*64+bits.TrailingZeros64(word)], runtimeS) {
-				return true, true
+			most = max(most, f.allows[w*64+bits.TrailingZeros64(word)])
+			if most == Unlimited {
+				return most
 			}
 		}
 	}
-	return matched, false
+	return most
 }
 
 // best returns the slot of the free matching device that tolerates a band, by

@@ -65,6 +65,8 @@ type Scheduler struct {
 	dirty     []*class        // classes with a job that arrived since the last pass
 	freed     map[string]bool // devices that became or stayed ready and changed since; only looked up
 	freedList []string
+	touched   []string // keys of classes for TakeTouched, maybe twice
+	moved     bool     // see Moved
 }
 
 // New returns an empty scheduler.
@@ -75,7 +77,8 @@ func New() *Scheduler {
 // Queued returns the number of queued jobs.
 func (s *Scheduler) Queued() int { return s.queued }
 
-// Pinned and selector classes have keys in separate ranges.
+// Pinned and selector classes have keys in separate ranges. A key is what fsm
+// calls the target of a job.
 const (
 	pinnedPrefix   = "d "
 	selectorPrefix = "s "
@@ -113,21 +116,29 @@ func (s *Scheduler) Remove(j *model.Job) {
 // changed in one. Only a ready device is free.
 func (s *Scheduler) PutDevice(d *model.Device) {
 	s.addCeiling(d.MaxRuntimeS)
-	slot, isNew := s.fleet.put(d)
+	slot, isNew, before := s.fleet.put(d)
+	after := s.fleet.allows[slot]
 	s.classes.Ascend(selectorPrefix, func(_ string, c *class) bool {
 		if isNew {
 			c.matched.insert(slot)
 			c.stable.insert(slot)
 		}
 		c.matched.set(slot, c.selector.Match(d.Label))
-		c.stable.set(slot, c.selector.MatchStable(d.Label))
+		was, is := c.stable.has(slot), c.selector.MatchStable(d.Label)
+		c.stable.set(slot, is)
+		if was != is || (is && before != after) {
+			s.reconsider(c, was, before, is, after)
+		}
 		return true
 	})
+	if before != after {
+		s.touchPinned(d.ID)
+	}
 	s.noteFree(d)
 }
 
-// SetDeviceState is PutDevice for a device whose labels, ceiling and name did
-// not change since.
+// SetDeviceState is PutDevice for a device whose labels and ceiling did not
+// change since, nor whether its host declares it.
 func (s *Scheduler) SetDeviceState(d *model.Device) {
 	s.fleet.setState(d)
 	s.noteFree(d)
@@ -163,15 +174,19 @@ func (s *Scheduler) Free(id string) bool {
 
 // RemoveDevice forgets a device. Jobs pinned to it stay queued.
 func (s *Scheduler) RemoveDevice(id string) {
-	slot, ok := s.fleet.remove(id)
+	slot, before, ok := s.fleet.remove(id)
 	if !ok {
 		return
 	}
 	s.classes.Ascend(selectorPrefix, func(_ string, c *class) bool {
+		if c.stable.has(slot) {
+			s.reconsider(c, true, before, false, NoDevice)
+		}
 		c.matched.remove(slot)
 		c.stable.remove(slot)
 		return true
 	})
+	s.touchPinned(id)
 }
 
 // classFor returns the class of a job, made when there is none yet.
@@ -194,22 +209,9 @@ func (s *Scheduler) classFor(j *model.Job) *class {
 func (s *Scheduler) newClass(key string, sel selector.Selector) *class {
 	c := &class{key: key, selector: sel}
 	c.matched, c.stable = s.fleet.matching(sel)
+	c.allows = s.fleet.most(c.stable)
 	s.classes.Set(key, c)
 	return c
-}
-
-// Serves reports whether any registered device matches a selector, and whether
-// any of those tolerates the runtime (seconds, 0: none asked), leaving aside
-// what is free now: the state of devices and their volatile labels. text must
-// be what sel was parsed from.
-func (s *Scheduler) Serves(text string, sel selector.Selector, runtimeS int64) (matched, tolerated bool) {
-	key := selectorPrefix + text
-	c, ok := s.classes.Get(key)
-	if !ok {
-		c = s.newClass(key, sel)
-		s.retireClass(c) // kept for the job that comes next, or for the next such question
-	}
-	return s.fleet.serves(c.stable, runtimeS)
 }
 
 // classKey groups by the text as written. Two spellings of one selector make
