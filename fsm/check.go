@@ -30,13 +30,14 @@ func (m *Machine) Check() error {
 	c.requests()
 	c.sheets()
 	c.indexes()
+	c.unserved()
 	c.placements(m.work.Devices(), nil)
 	c.digest()
 	c.published(m.view.Load())
 	if m.sched.Queued() != m.work.queue.len() {
 		c.found("the scheduler holds %d jobs, the queue %d", m.sched.Queued(), m.work.queue.len())
 	}
-	if m.sched.Pending() {
+	if m.sched.Pending() || m.sched.Touched() {
 		c.found("the scheduler has work left")
 	}
 	return errors.Join(c.findings...)
@@ -78,7 +79,7 @@ func (t *txn) assertEntry() {
 	if len(c.findings) > 0 {
 		broken(c.findings[0].Error())
 	}
-	assert(!t.sched.Pending(), "the scheduler has work left")
+	assert(!t.sched.Pending() && !t.sched.Touched(), "the scheduler has work left")
 }
 
 type checker struct {
@@ -107,6 +108,11 @@ func (c *checker) written() {
 	for _, id := range c.v.devices.dirty {
 		if d := c.v.devices.get(id); d != nil {
 			c.device(d)
+		}
+	}
+	for _, target := range c.v.unserved.dirty {
+		if u := c.v.unserved.get(target); u != nil {
+			c.unservedRow(u)
 		}
 	}
 	for _, host := range c.v.agents.dirty {

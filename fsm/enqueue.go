@@ -136,6 +136,9 @@ func (t *txn) checkPinned(s *command.JobSpec) answer {
 	if d == nil {
 		return refuse(command.UnknownDevice, "No host has registered a device %q; list the devices to see their names.", short(s.Pinned))
 	}
+	if d.Absent {
+		return refuse(command.UnknownDevice, "The host of %s no longer declares it; list the devices and choose another.", d.ID)
+	}
 	if !scheduler.Tolerates(d.MaxRuntimeS, s.MaxRuntimeS) {
 		return refuse(command.RuntimeAboveLimit, "The job asks for %d s and %s allows %d s at most; ask for less or use another device.", s.MaxRuntimeS, d.ID, d.MaxRuntimeS)
 	}

@@ -36,6 +36,9 @@ func (t *txn) indexQueue(old, now *model.Job) {
 	if was && is && sameQueueing(old, now) {
 		return
 	}
+	if is && t.sched.Moved() {
+		t.noteUnserved() // what was before this job came does not count for it
+	}
 	if was {
 		t.queue.drop(scheduler.OrderOf(old))
 		if old.Pinned != "" {
@@ -44,6 +47,7 @@ func (t *txn) indexQueue(old, now *model.Job) {
 		t.targets.change(targetOf(old), -1)
 		t.queuedBytes -= jobBytes(old)
 		t.sched.Remove(old)
+		t.jobLeft(old)
 	}
 	if is {
 		t.queue.add(scheduler.OrderOf(now))

@@ -71,6 +71,7 @@ func rebuildScheduler(v *View) *scheduler.Scheduler {
 	for _, d := range v.Devices() {
 		s.PutDevice(d)
 	}
+	keepEdges(v, s)
 	for j := range v.Queued() {
 		s.Add(j)
 	}
@@ -177,6 +178,7 @@ func (m *Machine) attempt(t *txn, commands []command.Command) (name string) {
 		m.afterCommands(t)
 	}
 	t.schedule()
+	t.noteUnserved()
 	t.answer()
 	t.seal()
 	t.assertEntry()

@@ -48,6 +48,7 @@ func (t *txn) requeue(j *model.Job) {
 	t.inheritCeiling(&row)
 	row.QueueAtMS = scheduler.KeyAt(row.QueuedUptimeMS, row.Priority, t.settings.AgingMS)
 	t.putJob(row)
+	t.sched.Touch(targetOf(&row)) // nobody has asked whether it is still served
 	if row.NoWait {
 		t.noWait = append(t.noWait, row.Number)
 	}

@@ -193,12 +193,13 @@ func TestRefusedRegistrationsChangeNothing(t *testing.T) {
 
 func TestAnUndeclaredDeviceIsNeverGivenAway(t *testing.T) {
 	l := box(t)
-	j := l.queued(pinned("box:gpu1"))
+	j, waiting := l.queued(pinned("box:gpu1")), l.queued(pinned("box:gpu1"))
 	only := register("box", "i2", spec("gpu0", 3600, "rack", "r3"))
 	only.Jobs = []command.JobRef{ref(j)}
 	l.ok(only)
 	l.wantDevice("box:gpu1", model.DeviceBusy, model.ReasonNone) // its job goes on
-	waiting := l.queued(pinned("box:gpu1"))
+	l.refused(command.UnknownDevice, submit(pinned("box:gpu1")))
+	l.refused(command.NoMatchingDevice, submit(selecting("!rack")))
 	l.ok(exited(j, "i2", 0))
 	if d := l.wantDevice("box:gpu1", model.DeviceUnknown, model.ReasonNone); d.Detail == "" {
 		t.Error("nobody is told why")

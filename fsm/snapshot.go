@@ -300,6 +300,7 @@ func (l *loader) buildIndexes() {
 		l.sched.PutDevice(d)
 		return true
 	})
+	keepEdges(l.View, l.sched)
 	l.View.jobs.scan(func(_ uint64, j *model.Job) bool {
 		l.indexJob(nil, j)
 		return true

@@ -37,6 +37,7 @@ func (t *txn) sweep(b *command.Sweep) answer {
 			t.judgeUnnamed(u, age)
 		}
 	}
+	t.endUnserved()
 	return answer{}
 }
 

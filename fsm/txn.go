@@ -102,7 +102,7 @@ func (t *txn) dropLease(l *model.Lease) {
 func (t *txn) putDevice(row model.Device) *model.Device {
 	now, old := t.devices.put(&t.digest, row.ID, row)
 	switch {
-	case old == nil || old.MaxRuntimeS != now.MaxRuntimeS || !sameLabels(old, now):
+	case old == nil || old.MaxRuntimeS != now.MaxRuntimeS || old.Absent != now.Absent || !sameLabels(old, now):
 		t.sched.PutDevice(now)
 	default:
 		t.sched.SetDeviceState(now)

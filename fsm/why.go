@@ -260,15 +260,9 @@ func behind(k contest) WaitReason {
 // unservedSinceMS returns the now since when no registered device can run a
 // queued job, 0 when that is not known.
 func (v *View) unservedSinceMS(j *model.Job) int64 {
-	row := v.unserved.get(targetOf(j))
-	if row == nil {
+	since, ok := v.UnservedSince(j)
+	if !ok {
 		return 0
 	}
-	need := scheduler.Runtime(j)
-	for _, step := range row.Steps {
-		if need > step.CeilingS {
-			return v.nowMS() - (v.uptimeMS() - step.SinceUptimeMS)
-		}
-	}
-	return 0
+	return v.nowMS() - (v.uptimeMS() - since)
 }

@@ -14,5 +14,6 @@
 // placeable; the length of the queue does not show. oracle_test.go holds the
 // full pass and compares the two.
 //
-// Start with Scheduler, then pass.go.
+// Start with Scheduler, then pass.go; serve.go says what registered devices
+// allow a target, free or not.
 package scheduler
