@@ -24,7 +24,7 @@ func (l *log) relabel(ceiling int64, labels ...string) {
 	l.ok(register("rack", "i1", spec("g", ceiling, labels...)))
 }
 
-func asking(s command.JobSpec, runtime int64) command.JobSpec {
+func wanting(s command.JobSpec, runtime int64) command.JobSpec {
 	s.MaxRuntimeS = runtime
 	return s
 }
@@ -88,7 +88,7 @@ func TestAServedMomentBeginsTheGraceAnew(t *testing.T) {
 
 func TestARebootingHostCancelsNothing(t *testing.T) {
 	l := rack(t, 3600, "vram", "80G")
-	waiting := []*model.Job{l.queued(pinned("rack:g")), l.queued(selecting("vram>=80G")), l.queued(asking(selecting("vram"), 3600))}
+	waiting := []*model.Job{l.queued(pinned("rack:g")), l.queued(selecting("vram>=80G")), l.queued(wanting(selecting("vram"), 3600))}
 	l.advanceMS(hourMS)
 	l.ok(silent("rack", "i1", hourMS))
 	l.wantDevice("rack:g", model.DeviceUnhealthy, model.ReasonWorkerLost)
@@ -122,8 +122,8 @@ func TestVolatileLabelsEndNoJobAndRefuseNone(t *testing.T) {
 
 func TestAFallenCeilingEndsOnlyWhatIsAboveIt(t *testing.T) {
 	l := rack(t, 7200, "vram", "80G")
-	long, short := l.queued(asking(selecting("vram"), 7200)), l.queued(asking(selecting("vram"), 600))
-	nailed := l.queued(asking(pinned("rack:g"), 7200))
+	long, short := l.queued(wanting(selecting("vram"), 7200)), l.queued(wanting(selecting("vram"), 600))
+	nailed := l.queued(wanting(pinned("rack:g"), 7200))
 	none := l.queued(selecting("vram"))
 	l.relabel(3600, "vram", "80G")
 	l.advanceMS(6 * minuteMS)
@@ -203,11 +203,11 @@ func TestAJobThatComesWithinTheEntryHasItsOwnGrace(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := rack(t, 3600, "vram", "80G")
-			old := l.queued(asking(selecting("vram"), 3600))
+			old := l.queued(wanting(selecting("vram"), 3600))
 			l.relabel(60, "vram", "80G")
 			l.advanceMS(11 * minuteMS)
 			bodies := append(between(old.Number), register("rack", "i1", spec("g", 1800, "vram", "80G")),
-				submit(asking(selecting("vram"), 1800)), register("rack", "i1", spec("g", 60, "vram", "80G")), &command.Sweep{})
+				submit(wanting(selecting("vram"), 1800)), register("rack", "i1", spec("g", 60, "vram", "80G")), &command.Sweep{})
 			results := l.many(bodies...)
 			fresh := results[len(results)-3].Jobs[0]
 			l.wantJob(old.Number, model.JobKilled)
@@ -251,8 +251,8 @@ func TestANewAgingDoesNotBeginTheGraceAnew(t *testing.T) {
 func TestARestoredMachineRemembersCeilingsThatNoDeviceHas(t *testing.T) {
 	for _, undone := range []bool{false, true} {
 		l := rack(t, 3600, "vram", "80G")
-		long := l.queued(asking(selecting("vram"), 3600))
-		l.queued(asking(selecting("vram"), 900))
+		long := l.queued(wanting(selecting("vram"), 3600))
+		l.queued(wanting(selecting("vram"), 900))
 		l.relabel(1000, "vram", "80G")
 		l.advanceMS(minuteMS)
 		l.relabel(500, "vram", "80G")
@@ -303,8 +303,8 @@ func TestOneSweepEndsAtMostAThousandTheLongestUnservedFirst(t *testing.T) {
 	array := func(n int, s command.JobSpec) *command.JobEnqueue {
 		return submit(slices.Repeat([]command.JobSpec{s}, n)...)
 	}
-	late := l.ok(array(700, asking(selecting("fast"), 60))).Jobs
-	early := l.ok(array(700, asking(selecting("vram"), 60))).Jobs
+	late := l.ok(array(700, wanting(selecting("fast"), 60))).Jobs
+	early := l.ok(array(700, wanting(selecting("vram"), 60))).Jobs
 	l.relabel(3600, "fast", "yes")
 	l.advanceMS(minuteMS)
 	l.relabel(3600)
@@ -370,7 +370,7 @@ func TestCheckFindsAWrongRowOfTheUnserved(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			l := rack(t, 3600, "vram", "80G")
 			l.advanceMS(minuteMS)
-			l.queued(asking(selecting("vram"), 3600))
+			l.queued(wanting(selecting("vram"), 3600))
 			l.queued(pinned("rack:g"))
 			l.relabel(60, "vram", "80G")
 			c.breakIt(l.m.work)

@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"rcd/model"
-	"rcd/scheduler"
 )
 
 // WaitCode is why a job waits, for programs.

@@ -176,6 +176,8 @@ func TestADeviceOutOfThePoolSaysWhy(t *testing.T) {
 		l.ok(&command.DeviceFault{Device: "box:gpu" + n, Instance: "i1", Detail: "fan stopped"})
 	}
 	l.ok(silent("far", "i1", 3000))
+	l.ok(submit(forS(pinned("box:gpu2"), 60)))
+	orphan := l.queued(pinned("box:gpu2"))
 	l.ok(register("box", "i2", spec("gpu0", 0), spec("gpu1", 0))) // gpu2 is gone
 	fault := l.waiting(l.queued(pinned("box:gpu0")).Number)
 	wantCodes(t, fault, WaitDeviceOut)
@@ -186,7 +188,7 @@ func TestADeviceOutOfThePoolSaysWhy(t *testing.T) {
 	if m := fault.Reasons[0].Message; !strings.Contains(m, "fault: fan stopped") || !strings.Contains(m, "clears") {
 		t.Error(m)
 	}
-	gone := l.waiting(l.queued(pinned("box:gpu2")).Number).reason(t, WaitDeviceOut)
+	gone := l.waiting(orphan.Number).reason(t, WaitDeviceOut)
 	if !gone.Devices[0].Absent || !strings.Contains(gone.Message, "no longer declared") {
 		t.Errorf("%+v", gone)
 	}
