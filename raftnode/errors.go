@@ -25,8 +25,9 @@ var (
 	// ErrNotReady: the node is still forming its cluster or has not applied
 	// anything: it has no state that it could show as the truth.
 	ErrNotReady = errors.New("node has no state yet")
-	// ErrHalted: the state machine met an entry it must not skip. The node
-	// serves nothing until it is repaired.
+	// ErrHalted: the state machine met an entry it must not skip, or its state
+	// must not be trusted (Halt). The node serves nothing until it is
+	// repaired.
 	ErrHalted = errors.New("node halted")
 	// ErrClosed: Close was called.
 	ErrClosed = errors.New("node closed")

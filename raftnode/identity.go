@@ -28,6 +28,12 @@ type record struct {
 	ClusterID   string            `json:"cluster_id"`  // "" until the node is part of one
 	Generation  uint64            `json:"generation"`
 	Members     map[string]string `json:"members"` // node ID to the incarnation that may speak under it
+	// Halted is why nothing in this directory may be used any more. It stands
+	// in this file because the directory cannot be used without it.
+	Halted string `json:"halted,omitempty"`
+	// Level is the highest feature level that this directory's state was seen
+	// at, 0 for the first.
+	Level uint32 `json:"feature_level,omitempty"`
 }
 
 const recordVersion = 1
@@ -44,7 +50,8 @@ type Identity struct {
 }
 
 // LoadIdentity returns the identity in dir, which is made when missing, as is
-// the identity. It fails when the directory belongs to another node ID.
+// the identity. It fails when the directory belongs to another node ID, and
+// with ErrHalted when the node was halted for good.
 func LoadIdentity(dir, nodeID string) (*Identity, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrIdentity, err)
@@ -71,7 +78,41 @@ func LoadIdentity(dir, nodeID string) (*Identity, error) {
 	if id.rec.NodeID != nodeID {
 		return nil, fmt.Errorf("%w: %s belongs to node %s, not %s: use that ID or another directory", ErrIdentity, dir, id.rec.NodeID, nodeID)
 	}
+	if id.rec.Halted != "" {
+		return nil, fmt.Errorf("%w: %s", ErrHalted, id.rec.Halted)
+	}
 	return id, nil
+}
+
+// halt records, on disk, that nothing in the directory may be used any more.
+func (id *Identity) halt(why string) error {
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	next := id.rec
+	next.Halted = why
+	return id.replace(next)
+}
+
+// Level returns the highest feature level that the directory's state was seen
+// at; 0 means the first.
+func (id *Identity) Level() uint32 {
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	return id.rec.Level
+}
+
+// RaiseLevel records, on disk, that the directory's state is at a feature
+// level, so that a build that does not know it is refused before it takes part
+// in anything. A lower one than recorded changes nothing.
+func (id *Identity) RaiseLevel(level uint32) error {
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	if level <= id.rec.Level {
+		return nil
+	}
+	next := id.rec
+	next.Level = level
+	return id.replace(next)
 }
 
 // Self returns the identity for the preface of a stream.

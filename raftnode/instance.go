@@ -58,7 +58,12 @@ func (n *Node) start() error {
 		panic("raftnode: " + err.Error()) // the capacity is a constant
 	}
 	notify := make(chan bool, notifyBacklog)
+	n.machine.raise(true)
 	r.raft, err = newRaft(n.config.raftConfig(notify, n.logger), n.machine, cache, n.store, n.snaps, r.transport)
+	n.machine.raise(false)
+	if halted := n.machine.haltError(); err != nil && halted != nil {
+		err = halted // raft says only that it could load no snapshot
+	}
 	if err != nil {
 		r.giveUp()
 		return errors.Join(fmt.Errorf("start raft on %s: %w", n.config.Dir, err), r.transport.Close())

@@ -2,6 +2,7 @@ package raftnode
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -22,7 +23,8 @@ type StateMachine interface {
 	Apply(index, term uint64, data []byte) (results []command.Result, events []command.Event, err error)
 	// Snapshot returns the state as it is now, cheaply.
 	Snapshot() (Snapshot, error)
-	// Restore replaces the state. It must not keep the reader.
+	// Restore replaces the state. It must not keep the reader. An error that
+	// wraps ErrHalted means that this build must not go on: the node halts.
 	Restore(io.Reader) error
 	// Index returns the index of the last entry applied, also after Restore.
 	Index() uint64
@@ -55,6 +57,7 @@ type machine struct {
 	index   uint64
 	waiting map[chan struct{}]uint64 // each closed when its index is reached
 	halted  error
+	raising bool // raft is being started; who starts it asks whether it halted
 }
 
 var _ raft.FSM = (*machine)(nil)
@@ -69,10 +72,7 @@ func (m *machine) Apply(entry *raft.Log) any {
 	results, events, err := m.inner.Apply(entry.Index, entry.Term, entry.Data)
 	if err != nil {
 		err = fmt.Errorf("%w: entry %d of term %d: %w", ErrHalted, entry.Index, entry.Term, err)
-		m.mu.Lock()
-		m.halted = err
-		m.mu.Unlock()
-		m.onHalt(err)
+		m.stop(err)
 		return applied{term: entry.Term, err: err}
 	}
 	if took := time.Since(start); took > slowApply {
@@ -106,10 +106,35 @@ func (m *machine) Restore(r io.ReadCloser) error {
 		return err
 	}
 	if err := m.inner.Restore(r); err != nil {
-		return fmt.Errorf("restore a snapshot: %w", err)
+		err = fmt.Errorf("restore a snapshot: %w", err)
+		if errors.Is(err, ErrHalted) {
+			m.stop(err)
+		}
+		return err
 	}
 	m.advance(m.inner.Index())
 	return nil
+}
+
+// stop makes the state machine stand still for good and says so, once.
+func (m *machine) stop(why error) {
+	m.mu.Lock()
+	first, raising := m.halted == nil, m.raising
+	if first {
+		m.halted = why
+	}
+	m.mu.Unlock()
+	if first && !raising {
+		m.onHalt(why)
+	}
+}
+
+// raise tells that raft is being started, or has been: a halt in that time is
+// the error of the start.
+func (m *machine) raise(begins bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.raising = begins
 }
 
 func (m *machine) haltError() error {

@@ -212,32 +212,6 @@ func (n *Node) Identity() mux.Identity { return n.identity.Self() }
 // CheckPeer is Identity.Check of this node.
 func (n *Node) CheckPeer(kind mux.Type, peer mux.Identity) error { return n.identity.Check(kind, peer) }
 
-// Halted gets the reason, once, when the node met an entry that it could not
-// apply. It then serves nothing and takes no part in the cluster.
-func (n *Node) Halted() <-chan error { return n.halted }
-
-// halt is called by the state machine's goroutine.
-func (n *Node) halt(err error) {
-	n.logger.Error("halting: this entry cannot be applied by this build; do not skip it, run a build that knows it", "err", err)
-	n.halted <- err
-	n.life.mu.Lock()
-	defer n.life.mu.Unlock()
-	if n.life.closing {
-		return
-	}
-	n.life.wait.Add(1)
-	go func() {
-		defer n.life.wait.Done()
-		n.life.mu.Lock() // raft may still be starting
-		r := n.instance.Load()
-		n.life.mu.Unlock()
-		if r != nil {
-			r.lead.close(drainTimeout)
-			r.shutdown()
-		}
-	}()
-}
-
 // Close gives leadership away if it can, lets what is in flight be answered
 // and returns when everything the node started has ended. It does not close
 // the streams' port.
@@ -253,15 +227,7 @@ func (n *Node) Close() error {
 	defer close(n.life.closed)
 
 	if r := n.instance.Load(); r != nil {
-		if peers, _ := r.otherVoters(); len(peers) > 0 && r.raft.State() == raft.Leader {
-			ctx, cancel := context.WithTimeout(n.life.ctx, 2*n.config.scaled(baseElection))
-			if err := r.transfer(ctx); err != nil {
-				n.logger.Warn("could not give leadership away before closing", "err", err)
-			}
-			cancel()
-		}
-		r.lead.close(drainTimeout)
-		r.shutdown()
+		n.leave(r)
 	}
 	n.life.cancel()
 	n.probes.close()
@@ -269,6 +235,20 @@ func (n *Node) Close() error {
 	n.life.wait.Wait()
 	n.watchers.close()
 	return n.store.Close()
+}
+
+// leave gives leadership away if it can, lets what is in flight be answered
+// and stops raft.
+func (n *Node) leave(r *instance) {
+	if peers, _ := r.otherVoters(); len(peers) > 0 && r.raft.State() == raft.Leader {
+		ctx, cancel := context.WithTimeout(n.life.ctx, 2*n.config.scaled(baseElection))
+		if err := r.transfer(ctx); err != nil {
+			n.logger.Warn("could not give leadership away before ending", "err", err)
+		}
+		cancel()
+	}
+	r.lead.close(drainTimeout)
+	r.shutdown()
 }
 
 // serving returns why nothing is served, or nil.

@@ -49,10 +49,13 @@ func (n *Node) Read(ctx context.Context, level Level) (Reading, error) {
 		return r.readStale()
 	}
 	reading, err := r.readLeader(ctx)
-	if !errors.Is(err, ErrNotLeader) {
-		return reading, err
+	if errors.Is(err, ErrNotLeader) {
+		reading, err = n.readFollower(ctx, r)
 	}
-	return n.readFollower(ctx, r)
+	if halted := n.machine.haltError(); halted != nil {
+		return Reading{}, halted // meanwhile: what it holds is not the truth
+	}
+	return reading, err
 }
 
 // WaitIndex returns when the state machine has applied index, or the error of
