@@ -30,8 +30,8 @@ func (t *txn) writeOffAll(due []string) {
 	}
 }
 
-func (t *txn) tooMany(silent, recent int64) bool {
-	return silent > t.settings.MassFloor && silent*100 > t.settings.MassPercent*recent
+func (v *View) tooMany(silent, recent int64) bool {
+	return silent > v.settings.MassFloor && silent*100 > v.settings.MassPercent*recent
 }
 
 // silentAgents counts the agents that a write-off now would be about, and those
@@ -40,9 +40,9 @@ func (t *txn) tooMany(silent, recent int64) bool {
 // sweep. What was written off counts for an hour, so that a mass does not pass
 // in slices; what was not counts however long it waits, so that waiting is no
 // permit.
-func (t *txn) silentAgents() (silent, recent int64) {
-	for _, a := range t.View.Agents() {
-		lately := !a.Silent || t.uptimeMS()-a.HeardUptimeMS <= recentMS
+func (v *View) silentAgents() (silent, recent int64) {
+	for _, a := range v.Agents() {
+		lately := !a.Silent || v.uptimeMS()-a.HeardUptimeMS <= recentMS
 		if lately {
 			recent++
 		}
@@ -95,4 +95,11 @@ type Withheld struct {
 // Withheld returns the mass write-off that waits, false when none does.
 func (v *View) Withheld() (Withheld, bool) {
 	return Withheld{v.meta.WithheldTerm, v.meta.WithheldLast, v.meta.WithheldUptime / nsPerMS}, v.meta.WithheldUptime != 0
+}
+
+// StillWithheld reports whether the epoch of a term has withheld a mass
+// write-off and would do so again: no agent that was heard since, no setting and
+// no permit has changed that.
+func (v *View) StillWithheld(term uint64) bool {
+	return v.meta.WithheldUptime != 0 && v.meta.WithheldLast == term && !v.settings.MassPermit && v.tooMany(v.silentAgents())
 }

@@ -81,3 +81,6 @@ func (v *View) Members() []*model.Member {
 	})
 	return rows
 }
+
+// Knows returns the highest feature level that this machine can apply.
+func (m *Machine) Knows() uint32 { return m.options.Knows }
