@@ -14,6 +14,9 @@ type Table interface {
 	DevicesOn(host string) []*model.Device
 	LeasesOn(host string) []*model.Lease
 	Settings() model.Settings
+	// StillWithheld reports whether the epoch of a term has withheld a mass
+	// write-off and nothing has changed that.
+	StillWithheld(term uint64) bool
 }
 
 // Liveness is what a leader remembers of who it heard and when, on its
@@ -141,6 +144,7 @@ func (l *Liveness) Evidence(now time.Time, view Table, contacts []Contact, term 
 		byHost[contacts[i].Host] = &contacts[i]
 	}
 	settings := view.Settings()
+	withheld := view.StillWithheld(term)
 	sweep := &command.Sweep{EpochMS: now.Sub(l.since).Milliseconds()}
 	for _, agent := range view.Agents() {
 		c := byHost[agent.Host]
@@ -152,7 +156,7 @@ func (l *Liveness) Evidence(now time.Time, view Table, contacts []Contact, term 
 		case now.Sub(l.admitted[agent.Host]) < admitting:
 			// It is being taken in, see Admit.
 		default:
-			l.absence(sweep, now, view, agent, c, settings, term, ordered)
+			l.absence(sweep, now, view, agent, c, settings, term, ordered, withheld)
 		}
 	}
 	return sweep, len(sweep.Silent)+len(sweep.Heard)+len(sweep.Unnamed) > 0
@@ -178,8 +182,8 @@ func (l *Liveness) presence(sweep *command.Sweep, now time.Time, view Table, age
 
 // absence adds what speaks against an agent without a session, when the table
 // could draw anything from it that it has not drawn yet: an idle log must stay
-// idle.
-func (l *Liveness) absence(sweep *command.Sweep, now time.Time, view Table, agent *model.Agent, c *Contact, settings model.Settings, term uint64, ordered func(job, lease uint64) bool) {
+// idle, also while a mass write-off waits for an operator.
+func (l *Liveness) absence(sweep *command.Sweep, now time.Time, view Table, agent *model.Agent, c *Contact, settings model.Settings, term uint64, ordered func(job, lease uint64) bool, withheld bool) {
 	detached := l.since
 	if c != nil {
 		detached = later(l.since, c.DetachedSince)
@@ -194,7 +198,8 @@ func (l *Liveness) absence(sweep *command.Sweep, now time.Time, view Table, agen
 	}
 	leases := view.LeasesOn(agent.Host)
 	jobs := unordered(leases, term, ordered)
-	if !unjudged(view.DevicesOn(agent.Host), len(jobs) > 0) && !l.writeOffDue(agent, silence, settings, sweep.EpochMS, len(leases)) {
+	due := !withheld && l.writeOffDue(agent, silence, settings, sweep.EpochMS, len(leases))
+	if !due && !unjudged(view.DevicesOn(agent.Host), len(jobs) > 0) {
 		return
 	}
 	sweep.Silent = append(sweep.Silent, silence)

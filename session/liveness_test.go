@@ -15,12 +15,14 @@ type onlyTable struct {
 	devices  []*model.Device
 	leases   []*model.Lease
 	settings model.Settings
+	withheld uint64 // term that withholds
 }
 
 func (o *onlyTable) Agents() []*model.Agent           { return []*model.Agent{&o.agent} }
 func (o *onlyTable) DevicesOn(string) []*model.Device { return o.devices }
 func (o *onlyTable) LeasesOn(string) []*model.Lease   { return o.leases }
 func (o *onlyTable) Settings() model.Settings         { return o.settings }
+func (o *onlyTable) StillWithheld(term uint64) bool   { return o.withheld == term }
 
 // scene is one question to a Liveness that began at zero.
 type scene struct {
@@ -58,6 +60,10 @@ func TestEvidenceSaysOnlyWhatTheTableCanUse(t *testing.T) {
 		"never seen in this epoch":                  {scene{table: onlyTable{agent: silent(false), devices: device(model.DeviceBusy, 9)}, at: 3 * time.Second}, "silent"},
 		"said already":                              {scene{table: onlyTable{agent: silent(true), devices: device(model.DeviceUnknown, 0)}, contacts: gone, at: minute}, ""},
 		"silent past the long bound":                {scene{table: onlyTable{agent: silent(true), devices: device(model.DeviceUnknown, 0)}, contacts: gone, at: 6 * minute}, "silent"},
+		"withheld in this epoch":                    {scene{table: onlyTable{agent: silent(true), devices: device(model.DeviceUnknown, 0), withheld: 5}, contacts: gone, at: 6 * minute}, ""},
+		"withheld in the one before":                {scene{table: onlyTable{agent: silent(true), devices: device(model.DeviceUnknown, 0), withheld: 4}, contacts: gone, at: 6 * minute}, "silent"},
+		"withheld, and heard again":                 {scene{table: onlyTable{agent: silent(true), devices: device(model.DeviceUnknown, 0), withheld: 5}, contacts: here, at: 6 * minute}, "heard"},
+		"withheld, with a device not yet unknown":   {scene{table: onlyTable{agent: silent(false), devices: device(model.DeviceReady, 0), withheld: 5}, contacts: gone, at: 6 * minute}, "silent"},
 		"written off already":                       {scene{table: onlyTable{agent: off, devices: device(model.DeviceUnhealthy, 0)}, contacts: gone, at: 60 * minute}, ""},
 		"written off with jobs retained no more":    {scene{table: onlyTable{agent: off, devices: device(model.DeviceUnhealthy, 9), leases: lease}, contacts: gone, at: 60 * minute, ordered: true}, "silent"},
 		"a job that no session carried":             {scene{table: onlyTable{agent: silent(false), devices: device(model.DeviceBusy, 9), leases: lease}, contacts: gone, at: minute}, "silent unordered"},
