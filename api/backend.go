@@ -144,6 +144,20 @@ type Internal interface {
 
 	// Peer describes this node as /v1/raft/peers shows it.
 	Peer() wire.RaftPeer
+
+	// DigestAt returns the digest that this node's lease table had at a
+	// checkpoint's index.
+	DigestAt(index uint64) DigestAt
+}
+
+// DigestAt answers GET /internal/digest.
+type DigestAt struct {
+	// Digest has 32 hexadecimal digits; "" when this node has none for the
+	// index.
+	Digest string `json:"digest,omitempty"`
+	// Applied is the last index applied there: at or above the one asked for
+	// there will never be a digest for it any more.
+	Applied uint64 `json:"applied"`
 }
 
 // ReadIndex answers POST /internal/read-index.
@@ -160,6 +174,12 @@ type ContactReport struct {
 	Node   string    `json:"node"`
 	WallMS int64     `json:"wall_ms"` // the follower's wall clock, Unix milliseconds
 	Agents []Contact `json:"agents"`  // with a session there, or heard since the last report
+	// What the follower is: the incarnation of its data directory, the highest
+	// feature level that its build knows (0 from a build that does not say) and
+	// the build's version.
+	Incarnation string `json:"incarnation,omitempty"`
+	Supports    uint32 `json:"supports,omitempty"`
+	Build       string `json:"build,omitempty"`
 }
 
 // Contact is one agent that a follower hears.

@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -393,6 +394,10 @@ func (n *node) Contacts(_ context.Context, report ContactReport) (ContactAnswer,
 }
 
 func (n *node) Peer() wire.RaftPeer { return wire.RaftPeer{ID: n.id, HTTP: n.api.name} }
+
+func (n *node) DigestAt(index uint64) DigestAt {
+	return DigestAt{Digest: fmt.Sprintf("%032x", index), Applied: n.cluster.machine.Index()}
+}
 
 // do sends a request to the node's API.
 func (n *node) do(method, path, token, body string, headers ...string) (*http.Response, string) {

@@ -24,6 +24,7 @@ const (
 	pathReadIndex = "/internal/read-index"
 	pathContacts  = "/internal/contacts"
 	pathPeer      = "/internal/peer"
+	pathDigest    = "/internal/digest"
 
 	// peerURL is where such requests go as far as net/http is concerned; the
 	// connection is made by node ID.
@@ -66,6 +67,13 @@ func (s *server) internalRoutes(internal Internal) {
 	})
 	add("GET "+pathPeer, func(http.ResponseWriter, *http.Request) (any, error) {
 		return internal.Peer(), nil
+	})
+	add("GET "+pathDigest, func(_ http.ResponseWriter, r *http.Request) (any, error) {
+		index, err := strconv.ParseUint(r.URL.Query().Get("index"), 10, 64)
+		if err != nil {
+			return nil, badRequest("index: %v", err)
+		}
+		return internal.DigestAt(index), nil
 	})
 }
 
@@ -152,6 +160,15 @@ func (c *PeerClient) Contacts(ctx context.Context, nodeID string, report Contact
 func (c *PeerClient) Peer(ctx context.Context, nodeID string) (wire.RaftPeer, error) {
 	var out wire.RaftPeer
 	err := c.call(ctx, nodeID, http.MethodGet, pathPeer, nil, &out)
+	return out, err
+}
+
+// DigestAt asks a node for the digest of its lease table at a checkpoint's
+// index.
+func (c *PeerClient) DigestAt(ctx context.Context, nodeID string, index uint64) (DigestAt, error) {
+	var out DigestAt
+	query := url.Values{"index": {strconv.FormatUint(index, 10)}}
+	err := c.call(ctx, nodeID, http.MethodGet, pathDigest+"?"+query.Encode(), nil, &out)
 	return out, err
 }
 

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"flag"
+	"fmt"
 	"os"
 	"strings"
 	"testing"
@@ -66,7 +67,11 @@ func sampleLog(t *testing.T) LogPage {
 			Silent: []command.AgentSilence{{Host: "a", SilenceMS: 10}, {Host: "b", SilenceMS: 300_000}}, Unnamed: []command.LeaseUnnamed{{Lease: 5, UnnamedMS: 1}},
 			Heard: []command.AgentHeard{{Host: "c"}}, Unordered: []uint64{4}, EpochMS: 40_000,
 		}},
-		{&command.JobPrune{Limit: 500}},
+		{&command.JobPrune{Limit: 500},
+			&command.Recover{Host: "box", Instance: "instance-1" + secret, Jobs: []command.JobRef{ref}, Proof: command.Proof{SurvivorsChecked: true}},
+			&command.MemberPut{ID: "c2", Incarnation: "incarnation1" + secret, Supports: 1, Build: "1.2"}, &command.MemberRemove{ID: "c9"},
+			&command.FeatureRaise{Level: 2},
+			&command.Checkpoint{Index: 1000, Voters: 3, Reports: []command.DigestReport{{Node: "c1", Digest: []byte("0123456789abcdef")}, {Node: "c2", Digest: []byte("fedcba9876543210")}}}},
 		{&command.ConfigSet{Settings: []command.Setting{{Name: "aging_ms", Value: 0}, {Name: "holdoff_ms", Value: 30_000}}}},
 		{},
 	}
@@ -158,6 +163,9 @@ func TestCallsBetweenControllers(t *testing.T) {
 		}
 		if peer, err := peers.Peer(ctx, "c3"); err != nil || peer.ID != "c3" {
 			t.Errorf("%+v %v", peer, err)
+		}
+		if d, err := peers.DigestAt(ctx, "c3", 1000); err != nil || d.Digest != fmt.Sprintf("%032x", 1000) || d.Applied != c.machine.Index() {
+			t.Errorf("%+v %v", d, err)
 		}
 		if _, err := peers.ReadIndex(ctx, "c3", false); !errors.Is(err, raftnode.ErrNotLeader) {
 			t.Errorf("%v", err)

@@ -102,6 +102,8 @@ func summary(cmd command.Command) string {
 			set = append(set, fmt.Sprintf("%s=%d", shown(change.Name, maxShownText), change.Value))
 		}
 		text = strings.Join(set, " ")
+	case *command.Recover, *command.MemberPut, *command.MemberRemove, *command.FeatureRaise, *command.Checkpoint:
+		text = leaderSummary(b)
 	}
 	if cmd.Request.ID != "" {
 		text += " request=" + shown(strings.TrimPrefix(strings.TrimPrefix(cmd.Request.ID, "h:"), "k:"), maxShownID)

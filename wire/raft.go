@@ -25,9 +25,24 @@ type RaftStatus struct {
 	Waiting   string         `json:"waiting,omitempty"` // what a forming node waits for
 	Halted    string         `json:"halted,omitempty"`
 	Agents    int            `json:"agents"`
-	Attached  int            `json:"agents_attached"` // to this node
-	Counts    map[string]int `json:"counts"`          // rows: jobs by state, devices by state, leases
+	Attached  int            `json:"agents_attached"`  // to this node
+	Counts    map[string]int `json:"counts"`           // rows: jobs by state, devices by state, leases
+	Alarms    []Alarm        `json:"alarms,omitempty"` // what waits for an operator
 }
+
+// Alarm is something that only an operator can mend or decide.
+type Alarm struct {
+	Code    string    `json:"code"`
+	Since   time.Time `json:"since"`
+	Message string    `json:"message"` // what it is and what to do
+}
+
+// The codes of alarms.
+const (
+	AlarmWriteOffWithheld = "write_off_withheld" // too many hosts are silent at once
+	AlarmNoMajority       = "no_digest_majority" // the controllers' lease tables differ and no majority holds one
+	AlarmMemberBehind     = "member_behind"      // a controller does not know the cluster's feature level
+)
 
 // RaftPeer is one member as the answering node sees it.
 type RaftPeer struct {
@@ -41,6 +56,7 @@ type RaftPeer struct {
 	LastLog   uint64 `json:"last_log_index"` // of the peer, as it says itself; 0 unreachable
 	Applied   uint64 `json:"applied_index"`
 	Term      uint64 `json:"term"`
+	Halted    string `json:"halted,omitempty"` // why it takes no part any more
 }
 
 // RaftPeers is the answer to GET /v1/raft/peers.

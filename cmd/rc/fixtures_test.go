@@ -35,7 +35,8 @@ var fixtures = map[string]string{
 
 	"/v1/raft/status": `{"node":"c1","cluster_id":"abcdefgh","generation":1,"state":"follower","term":7,"leader":"c2","leader_address":"10.0.0.2:7000",
 "last_log_index":4120,"commit_index":4119,"applied_index":4119,"fsm_index":4119,"epoch":7,"last_snapshot_index":4000,"digest":"1f2e3d4c",
-"now":"2026-01-02T03:04:05Z","uptime_ms":7322000,"holdoff_ms":0,"agents":2,"agents_attached":1,"counts":{"jobs running":1,"devices ready":1}}`,
+"now":"2026-01-02T03:04:05Z","uptime_ms":7322000,"holdoff_ms":0,"agents":2,"agents_attached":1,"counts":{"jobs running":1,"devices ready":1},
+"alarms":[{"code":"write_off_withheld","since":"2026-01-02T03:00:00Z","message":"4 of 8 hosts are silent; look at the network"}]}`,
 
 	"/v1/raft/peers": `{"peers":[
 {"id":"c1","leader":false,"voter":true,"address":"10.0.0.1:7000","http":"10.0.0.1:8080","self":true,"reachable":true,"last_log_index":4120,"applied_index":4119,"term":7},

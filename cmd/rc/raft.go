@@ -74,6 +74,9 @@ func (v *raftStatusCmd) Run(a *app) error {
 	line("uptime", duration(time.Duration(s.UptimeMS)*time.Millisecond))
 	line("agents", fmt.Sprintf("%d, %d attached here", s.Agents, s.Attached))
 	line("rows", counts(s.Counts))
+	for _, alarm := range s.Alarms {
+		line("ALARM", fmt.Sprintf("%s since %s: %s", alarm.Code, alarm.Since.UTC().Format(time.RFC3339), alarm.Message))
+	}
 	return t.Flush()
 }
 
@@ -93,7 +96,7 @@ type raftPeersCmd struct {
 
 // Help is shown by rc raft peers --help.
 func (raftPeersCmd) Help() string {
-	return `LAST is the last index in the log, APPLIED the last one applied, as each controller says itself. Works without a leader. With -o json an array is printed.
+	return `LAST is the last index in the log, APPLIED the last one applied, as each controller says itself. A halted one takes no part any more; rc raft status --node ID says why. Works without a leader. With -o json an array is printed.
 
 Examples:
 
@@ -125,6 +128,9 @@ func (v *raftPeersCmd) Run(a *app) error {
 		}
 		if p.Self {
 			state = "answering"
+		}
+		if p.Halted != "" {
+			state = "halted"
 		}
 		rows = append(rows, []string{p.ID, yesNo(p.Leader), yesNo(p.Voter), p.Address, p.HTTP, last, applied, state})
 	}
