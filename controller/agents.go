@@ -93,11 +93,9 @@ func (a agents) Prove(ctx context.Context, hello wire.Hello) error {
 	if known := a.c.machine.View().Agent(hello.Host); known == nil || known.Instance != hello.Instance {
 		return nil // another process speaks for the host now
 	}
-	body := registration(hello)
-	for i := range body.Devices {
-		body.Devices[i].KeepDetected = true // they are as old as the session
-	}
-	result, _, err := a.c.propose(ctx, body)
+	result, _, err := a.c.propose(ctx, &command.Recover{
+		Host: hello.Host, Instance: hello.Instance, Jobs: jobRefs(hello), Proof: proofOf(hello), RequireManualClear: hello.RequireManualClear,
+	})
 	if err == nil && result.Code != command.OK {
 		err = fmt.Errorf("proof of %s refused: %s: %s", hello.Host, result.Code, result.Message)
 	}
@@ -107,13 +105,7 @@ func (a agents) Prove(ctx context.Context, hello wire.Hello) error {
 func registration(hello wire.Hello) *command.AgentRegister {
 	body := &command.AgentRegister{
 		Host: hello.Host, MachineID: hello.MachineID, BootID: hello.BootID, Instance: hello.Instance,
-		RequireManualClear: hello.RequireManualClear,
-		Proof: command.Proof{
-			Isolated:         hello.Proof.Isolated,
-			SurvivorsChecked: hello.Proof.SurvivorsChecked,
-			SurvivorsFound:   hello.Proof.SurvivorsFound,
-			Detail:           hello.Proof.Detail,
-		},
+		RequireManualClear: hello.RequireManualClear, Proof: proofOf(hello), Jobs: jobRefs(hello),
 	}
 	for _, d := range hello.Devices {
 		body.Devices = append(body.Devices, command.DeviceSpec{
@@ -121,10 +113,24 @@ func registration(hello wire.Hello) *command.AgentRegister {
 			KeepDetected: d.KeepDetected, Begun: d.Begun,
 		})
 	}
-	for _, j := range hello.Jobs {
-		body.Jobs = append(body.Jobs, command.JobRef{Job: j.Job, Lease: j.Lease})
-	}
 	return body
+}
+
+func proofOf(hello wire.Hello) command.Proof {
+	return command.Proof{
+		Isolated:         hello.Proof.Isolated,
+		SurvivorsChecked: hello.Proof.SurvivorsChecked,
+		SurvivorsFound:   hello.Proof.SurvivorsFound,
+		Detail:           hello.Proof.Detail,
+	}
+}
+
+func jobRefs(hello wire.Hello) []command.JobRef {
+	var refs []command.JobRef
+	for _, j := range hello.Jobs {
+		refs = append(refs, command.JobRef{Job: j.Job, Lease: j.Lease})
+	}
+	return refs
 }
 
 func labels(list []wire.LabelKV) []command.KV {

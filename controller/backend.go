@@ -104,7 +104,7 @@ func (c *Controller) RaftStatus(context.Context) wire.RaftStatus {
 		LastLog: stats.LastIndex, Commit: stats.CommitIndex, Applied: stats.AppliedIndex, FSMIndex: view.Index(),
 		Epoch: view.Term(), LastSnapshot: stats.SnapshotIndex, Digest: view.Digest().String(),
 		Now: time.UnixMilli(view.NowMS()).UTC(), UptimeMS: view.UptimeMS(), Counts: counts(view),
-		Agents: len(view.Agents()),
+		Agents: len(view.Agents()), Alarms: c.alarmed(),
 	}
 	switch status.State {
 	case raftnode.Forming:
@@ -185,3 +185,6 @@ func membersText(members []inspect.Member) string {
 	}
 	return strings.Join(parts, ", ")
 }
+
+// FeatureLevel returns the cluster's feature level as this node has applied it.
+func (c *Controller) FeatureLevel() uint32 { return c.machine.View().FeatureLevel() }

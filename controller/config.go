@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"rcd/api"
+	"rcd/fsm"
 	"rcd/internal/mux"
 	"rcd/raftnode"
 )
@@ -37,6 +38,11 @@ type Deps struct {
 	HTTPListener net.Listener
 	// DialContext connects to other controllers.
 	DialContext func(ctx context.Context, network, address string) (net.Conn, error)
+	// Table are options of the lease table.
+	Table fsm.Options
+	// Replica, unless nil, stands between Raft and the lease table: for tests
+	// that damage a copy.
+	Replica func(raftnode.StateMachine) raftnode.StateMachine
 }
 
 // maxNodeID bounds a controller's ID in bytes: it stands in every preface.
@@ -108,6 +114,8 @@ const (
 	sweepEvery   = time.Second      // how often a leader looks for silence
 	pruneEvery   = 10 * time.Second // how often it looks for rows past their bounds
 	contactEvery = time.Second      // how often a follower reports whom it hears
+	tendEvery    = time.Second      // how often a leader looks at the controllers
+	alarmEvery   = time.Minute      // how often what waits for an operator is told again
 	// wokeAfter is how late a tick may come before the process counts as
 	// having been stopped: then what it remembers of silence means nothing.
 	wokeAfter = 3 * time.Second

@@ -39,6 +39,9 @@ type Controller struct {
 	notify     *notifier
 	peerClient *api.PeerClient
 	verdicts   *verdictGate
+	words      words
+	alarms     alarms
+	opened     chan struct{} // closed when node is set
 
 	streams *mux.Listener
 	web     net.Listener
@@ -91,8 +94,11 @@ func New(config Config, deps Deps) (_ *Controller, err error) {
 	}
 	c := &Controller{
 		config: config, log: log, identity: identity, web: web,
-		machine: fsm.New(fsm.Options{}),
-		live:    session.NewLiveness(time.Now()), reach: newReach(time.Now()), clocks: newClocks(config.NodeID), notify: newNotifier(), verdicts: newVerdictGate(),
+		machine: fsm.New(deps.Table), opened: make(chan struct{}),
+		live: session.NewLiveness(time.Now()), reach: newReach(time.Now()), clocks: newClocks(config.NodeID), notify: newNotifier(), verdicts: newVerdictGate(),
+	}
+	if err := checkLevel(identity, c.machine.Knows()); err != nil {
+		return nil, errors.Join(err, stream.Close(), web.Close())
 	}
 	c.life.ctx, c.life.cancel = context.WithCancel(context.Background())
 	c.life.failed = make(chan error, 1)
@@ -113,16 +119,21 @@ func New(config Config, deps Deps) (_ *Controller, err error) {
 	c.peerClient = api.NewPeerClient(func(ctx context.Context, nodeID string) (net.Conn, error) {
 		return c.dialPeer(ctx, dialer, nodeID)
 	})
+	var table raftnode.StateMachine = replica{c}
+	if deps.Replica != nil {
+		table = deps.Replica(table)
+	}
 	c.node, err = raftnode.Open(raftnode.Config{
 		NodeID: config.NodeID, Dir: config.DataDir, BootstrapExpect: config.BootstrapExpect, Join: config.Join,
 		Multiplier: config.RaftMultiplier,
 	}, raftnode.Deps{
 		Identity: identity, Streams: c.streams, Dialer: dialer,
-		StateMachine: replica{c}, EpochBegin: c.epochBegin, OnApply: c.applied, Logger: deps.Logger,
+		StateMachine: table, EpochBegin: c.epochBegin, OnApply: c.applied, Logger: deps.Logger,
 	})
 	if err != nil {
 		return nil, err
 	}
+	close(c.opened)
 	c.node.Lead(c.lead)
 	c.serve(api.Config{NodeID: config.NodeID, Instance: ident.New(), Tokens: tokens, Logger: log})
 	log.Info("controller started", "listen", stream.Addr(), "http", web.Addr(), "version", config.Version)
@@ -149,18 +160,33 @@ func (c *Controller) serve(config api.Config) {
 	c.goes(func() { c.acceptAgents(bulk, c.hub.ServeBytes) })
 	c.goes(func() { c.followLeader(c.life.ctx) })
 	c.goes(func() { c.reportContacts(c.life.ctx) })
-	c.goes(func() {
+	c.goes(func() { c.tellHalt(c.life.ctx) })
+}
+
+// tellHalt says again and again that this node has halted, until ctx ends. The
+// process stays: it is where an operator looks for the reason.
+func (c *Controller) tellHalt(ctx context.Context) {
+	var why error
+	select {
+	case why = <-c.node.Halted():
+	case <-ctx.Done():
+		return
+	}
+	tick := time.NewTicker(alarmEvery)
+	defer tick.Stop()
+	for {
+		c.log.Error("this controller has halted and serves nothing but rc raft status", "why", why)
 		select {
-		case err := <-c.node.Halted():
-			c.end(err)
-		case <-c.life.ctx.Done():
+		case <-tick.C:
+		case <-ctx.Done():
+			return
 		}
-	})
+	}
 }
 
 // Run serves until ctx ends, then gives leadership away and closes. It returns
-// the reason when the controller ended by itself: a halted state machine, a
-// lost port.
+// the reason when the controller ended by itself: a lost port. One that has
+// halted goes on, to say why.
 func (c *Controller) Run(ctx context.Context) error {
 	var failed error
 	select {
@@ -255,9 +281,14 @@ func (r replica) Index() uint64                        { return r.c.machine.Inde
 
 // Restore replaces the table; no events tell what changed.
 func (r replica) Restore(from io.Reader) error {
-	if err := r.c.machine.Restore(from); err != nil {
+	err := r.c.machine.Restore(from)
+	if errors.Is(err, fsm.ErrFeatureLevel) {
+		return fmt.Errorf("%w: %w; start the build that the other controllers run", raftnode.ErrHalted, err)
+	}
+	if err != nil {
 		return err
 	}
+	r.c.noteLevel()
 	r.c.notify.all()
 	r.c.hub.NudgeAll()
 	return nil
@@ -275,6 +306,16 @@ func (c *Controller) applied(_, _ uint64, events []command.Event) {
 			if e.Host != "" {
 				c.hub.Nudge(e.Host)
 			}
+		case command.EventCheckpoint:
+			c.compared()
+		case command.EventDiverged:
+			if c.Leader().Self && e.Reason != c.config.NodeID {
+				c.log.Error("a controller's lease table differs from the majority's; it halts, and returns only with an empty data directory", "controller", e.Reason, "index", e.Index)
+			}
+		case command.EventNoMajority:
+			c.undecided(e.Index)
+		case command.EventFeature:
+			c.noteLevel()
 		case command.EventInvariant:
 			c.log.Error("an entry broke an invariant and was undone whole; report this with the output of rc raft log", "index", e.Index, "invariant", e.Reason)
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"rcd/fsm/command"
@@ -20,8 +21,14 @@ func (c *Controller) lead(ctx context.Context, epoch raftnode.Epoch) error {
 	c.reach.reset(time.Now())
 	c.live.Reset(time.Now())
 	c.hub.Reset()
+	c.words.reset()
 	c.setRole(&session.Role{Leading: true, Epoch: ctx, Generation: c.identity.Self().Generation, Term: epoch.Term})
 	defer c.setRole(nil)
+	within, end := context.WithCancel(ctx)
+	var tending sync.WaitGroup
+	tending.Go(func() { c.tend(within) })
+	defer tending.Wait()
+	defer end()
 	return c.judge(ctx, epoch.Term)
 }
 
@@ -30,12 +37,24 @@ func (c *Controller) lead(ctx context.Context, epoch raftnode.Epoch) error {
 // anything.
 var errUnreachable = errors.New("no majority of controllers can reach this leader's port, though it reaches them; look at the firewall of this host")
 
+// errWithheld gives leadership away, once: that so many hosts are silent may be
+// the fault of this leader's own network.
+var errWithheld = errors.New("so many hosts are silent that none is written off; leadership moves once, in case it is this controller that cannot hear them")
+
+// moveAway reports whether this epoch was the first to withhold a mass
+// write-off, and there is another controller that could look.
+func (c *Controller) moveAway(term uint64) bool {
+	w, waits := c.machine.View().Withheld()
+	return waits && w.FirstTerm == term && len(c.voters()) > 1
+}
+
 // judge collects evidence and proposes what follows from it, until ctx ends.
-// It fails with errUnreachable.
+// It fails with errUnreachable and errWithheld.
 func (c *Controller) judge(ctx context.Context, term uint64) error {
 	tick := time.NewTicker(sweepEvery)
 	defer tick.Stop()
 	last, pruned := time.Now(), time.Now()
+	var told crier
 	for {
 		select {
 		case <-tick.C:
@@ -54,6 +73,10 @@ func (c *Controller) judge(ctx context.Context, term uint64) error {
 			return errUnreachable
 		}
 		c.sweep(ctx, now, term)
+		told.tell(c, now)
+		if c.moveAway(term) {
+			return errWithheld
+		}
 		if now.Sub(pruned) >= pruneEvery {
 			pruned = now
 			c.prune(ctx)
@@ -70,14 +93,23 @@ func (c *Controller) sweep(ctx context.Context, now time.Time, term uint64) {
 	defer c.verdicts.open()
 	contacts := c.hub.Contacts()
 	c.live.Attend(contacts)
-	body, worth := c.live.Evidence(now, c.machine.View(), contacts, term, c.hub.Ordered)
-	if !worth {
+	view := c.machine.View()
+	body, worth := c.live.Evidence(now, view, contacts, term, c.hub.Ordered)
+	if !worth && !noServeDue(view) {
 		return
 	}
 	result, _, err := c.propose(ctx, body)
 	if err != nil || result.Code != command.OK {
 		c.log.Info("sweep not taken", "code", result.Code, "err", err)
 	}
+}
+
+// noServeDue reports whether a queued job waits for a device that no host has
+// any more, for so long that a sweep ends it: then even one without evidence is
+// worth an entry.
+func noServeDue(view any) bool {
+	table, ok := view.(interface{ NoServeDue() bool })
+	return ok && table.NoServeDue()
 }
 
 func (c *Controller) prune(ctx context.Context) {

@@ -40,6 +40,7 @@ func (c *Controller) Contacts(_ context.Context, report api.ContactReport) (api.
 		c.live.Hear(a.Host, a.Instance, now.Add(-time.Duration(a.AgoMS)*time.Millisecond))
 	}
 	c.reach.reported(report.Node, now)
+	c.words.take(report.Node, word{report.Incarnation, report.Supports, report.Build})
 	c.clocks.report(report.Node, time.UnixMilli(report.WallMS).Sub(now), 0)
 	answer := api.ContactAnswer{Clocks: []api.PeerClock{{Node: c.config.NodeID}}}
 	for node, r := range c.clocks.known() {
@@ -73,7 +74,11 @@ func (c *Controller) reportContacts(ctx context.Context) {
 
 func (c *Controller) reportTo(ctx context.Context, leader string) error {
 	now := time.Now()
-	report := api.ContactReport{Node: c.config.NodeID, WallMS: now.UnixMilli(), Agents: []api.Contact{}}
+	self := c.ownWord()
+	report := api.ContactReport{
+		Node: c.config.NodeID, WallMS: now.UnixMilli(), Agents: []api.Contact{},
+		Incarnation: self.incarnation, Supports: self.supports, Build: self.build,
+	}
 	for _, h := range c.hub.Contacts() {
 		if ago := now.Sub(h.LastHeard); ago < 2*contactEvery || h.Attached {
 			report.Agents = append(report.Agents, api.Contact{Host: h.Host, Instance: h.Instance, AgoMS: ago.Milliseconds()})
@@ -102,8 +107,12 @@ func (c *Controller) reportTo(ctx context.Context, leader string) error {
 // Peer implements api.Internal.
 func (c *Controller) Peer() wire.RaftPeer {
 	stats := c.node.Stats()
+	halted := ""
+	if status := c.node.Status(); status.State == raftnode.Halted {
+		halted = status.Detail
+	}
 	return wire.RaftPeer{
-		ID: c.config.NodeID, Leader: c.Leader().Self, Voter: c.isVoter(), Address: c.addressOf(c.config.NodeID), HTTP: c.config.HTTP,
+		Halted: halted, ID: c.config.NodeID, Leader: c.Leader().Self, Voter: c.isVoter(), Address: c.addressOf(c.config.NodeID), HTTP: c.config.HTTP,
 		Reachable: true, LastLog: stats.LastIndex, Applied: c.machine.Index(), Term: stats.Term,
 	}
 }

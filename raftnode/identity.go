@@ -107,7 +107,7 @@ func (id *Identity) Level() uint32 {
 func (id *Identity) RaiseLevel(level uint32) error {
 	id.mu.Lock()
 	defer id.mu.Unlock()
-	if level <= id.rec.Level {
+	if level <= max(id.rec.Level, 1) {
 		return nil
 	}
 	next := id.rec

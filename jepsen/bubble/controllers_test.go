@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"rcd/client"
+	ctl "rcd/controller"
 	"rcd/jepsen/rig"
 	"rcd/model"
 	"rcd/wire"
@@ -47,6 +48,12 @@ type fleet struct {
 // inFleet runs a scenario on a fleet whose two devices are ready.
 func inFleet(t *testing.T, scenario func(t *testing.T, f *fleet)) {
 	t.Helper()
+	inFleetOf(t, nil, scenario)
+}
+
+// inFleetOf runs a scenario on a fleet whose controllers are started changed.
+func inFleetOf(t *testing.T, change func(id string, config *ctl.Config, deps *ctl.Deps), scenario func(t *testing.T, f *fleet)) {
+	t.Helper()
 	// yamux keeps stopped timers in a global pool; one of an earlier bubble
 	// must not be found in this one.
 	for range 3 {
@@ -60,7 +67,7 @@ func inFleet(t *testing.T, scenario func(t *testing.T, f *fleet)) {
 		}
 		f := &fleet{t: t, net: NewNetwork()}
 		var err error
-		if f.nodes, err = rig.Open(rig.Config{Controllers: 3, Dir: t.TempDir(), Network: hosts{f.net}, Logger: log}); err != nil {
+		if f.nodes, err = rig.Open(rig.Config{Controllers: 3, Dir: t.TempDir(), Network: hosts{f.net}, Logger: log, Change: change}); err != nil {
 			t.Fatal(err)
 		}
 		f.box = rig.StartHost(rig.HostConfig{Name: "box", Instance: "i1", Devices: 2, Token: rig.WorkerToken,
@@ -315,6 +322,10 @@ func TestSilenceIsJudgedAfterItsBoundAndLateTruthIsAdded(t *testing.T) {
 		f.eventually("ready device", func() bool { return f.state("box:gpu0") == "ready" && f.state("box:gpu1") == "ready" })
 		if f.box.Welcomes() != 2 {
 			t.Errorf("%d sessions, want the first and the one after the silence", f.box.Welcomes())
+		}
+		kinds := f.kinds()
+		if kinds["recover"] != 1 || kinds["agent.register"] != 1 {
+			t.Errorf("the proof of a known process came as %v", kinds)
 		}
 	})
 }

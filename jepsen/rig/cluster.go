@@ -36,6 +36,7 @@ type Node struct {
 
 	config controller.Config
 	deps   func() (controller.Deps, error)
+	change func(id string, config *controller.Config, deps *controller.Deps)
 	cancel context.CancelFunc
 	done   chan error
 }
@@ -46,6 +47,9 @@ type Config struct {
 	Dir         string
 	Network     Network
 	Logger      *slog.Logger
+	// Change, unless nil, may change what a controller is started with, each
+	// time it is.
+	Change func(id string, config *controller.Config, deps *controller.Deps)
 }
 
 // Open starts the controllers. The caller stops each.
@@ -54,7 +58,7 @@ func Open(config Config) ([]*Node, error) {
 	var join []raftnode.Peer
 	for i := range config.Controllers {
 		id := fmt.Sprintf("c%d", i+1)
-		n := &Node{ID: id}
+		n := &Node{ID: id, change: config.Change}
 		n.deps = func() (controller.Deps, error) {
 			stream, err := config.Network.Listen(id)
 			if err != nil {
@@ -107,7 +111,11 @@ func (n *Node) Start() error {
 }
 
 func (n *Node) start(deps controller.Deps) error {
-	c, err := controller.New(n.config, deps)
+	config := n.config
+	if n.change != nil {
+		n.change(n.ID, &config, &deps)
+	}
+	c, err := controller.New(config, deps)
 	if err != nil {
 		return err
 	}
@@ -157,3 +165,6 @@ func (l *Loopback) Dial(ctx context.Context, _, address string) (net.Conn, error
 	var d net.Dialer
 	return d.DialContext(ctx, "tcp", address)
 }
+
+// Dir returns the node's data directory.
+func (n *Node) Dir() string { return n.config.DataDir }
