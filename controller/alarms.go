@@ -87,7 +87,7 @@ func withheldAlarm(view *fsm.View) (wire.Alarm, bool) {
 		"Look at the network between them and the controllers first. If they are really gone, set mass_permit to 1 and the write-off passes once.",
 		len(silent), len(agents), strings.Join(names, ", "))
 	if view.Settings().MassPermit {
-		message = fmt.Sprintf("%d of %d hosts are silent (%s); the write-off is permitted and passes when the leader has heard nothing of them for as long as for any other.",
+		message = fmt.Sprintf("%d of %d hosts are silent (%s); the write-off is permitted and passes as soon as the leader has seen them silent for the usual bound.",
 			len(silent), len(agents), strings.Join(names, ", "))
 	}
 	since := time.UnixMilli(view.NowMS() - (view.UptimeMS() - w.SinceMS)).UTC()

@@ -129,6 +129,10 @@ func agrees(row *model.Member, said word) bool {
 // raiseFeature proposes the highest level that every controller knows, by its
 // word of this epoch. There is no way down.
 func (c *Controller) raiseFeature(ctx context.Context, m *membership, members []raftnode.Member) {
+	view := c.machine.View()
+	if len(view.Members()) != len(members) {
+		return // one that is gone is still on record, and has a say
+	}
 	level := uint32(0)
 	for _, member := range members {
 		said, ok := c.wordOf(member.ID)
@@ -139,7 +143,7 @@ func (c *Controller) raiseFeature(ctx context.Context, m *membership, members []
 			level = said.supports
 		}
 	}
-	if level <= max(c.machine.View().FeatureLevel(), m.raised) {
+	if level <= max(view.FeatureLevel(), m.raised) {
 		return
 	}
 	result, _, err := c.propose(ctx, &command.FeatureRaise{Level: level})

@@ -40,7 +40,9 @@ func (c *Controller) Contacts(_ context.Context, report api.ContactReport) (api.
 		c.live.Hear(a.Host, a.Instance, now.Add(-time.Duration(a.AgoMS)*time.Millisecond))
 	}
 	c.reach.reported(report.Node, now)
-	c.words.take(report.Node, word{report.Incarnation, report.Supports, report.Build})
+	if c.member(report.Node) != nil {
+		c.words.take(report.Node, word{report.Incarnation, report.Supports, report.Build})
+	}
 	c.clocks.report(report.Node, time.UnixMilli(report.WallMS).Sub(now), 0)
 	answer := api.ContactAnswer{Clocks: []api.PeerClock{{Node: c.config.NodeID}}}
 	for node, r := range c.clocks.known() {
@@ -118,10 +120,16 @@ func (c *Controller) Peer() wire.RaftPeer {
 }
 
 func (c *Controller) isVoter() bool {
+	m := c.member(c.config.NodeID)
+	return m != nil && m.Voter
+}
+
+// member returns a controller of the raft configuration, or nil.
+func (c *Controller) member(id string) *raftnode.Member {
 	for _, m := range c.node.Members() {
-		if m.ID == c.config.NodeID {
-			return m.Voter
+		if m.ID == id {
+			return &m
 		}
 	}
-	return false
+	return nil
 }

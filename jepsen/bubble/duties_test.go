@@ -323,6 +323,23 @@ func TestTheFeatureLevelIsRaisedByEveryMembersWordAndAnOlderBuildIsRefused(t *te
 	})
 }
 
+func TestAControllerThatIsGoneLeavesTheRecord(t *testing.T) {
+	inFleet(t, func(t *testing.T, f *fleet) {
+		f.eventually("three on record", func() bool { return f.kinds()["member.put"] == 3 })
+		ghost, err := command.Encode(command.Request{}, &command.MemberPut{ID: "c9", Incarnation: "gone", Supports: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if result, _, err := f.leader().Controller.Propose(context.Background(), ghost); err != nil || result.Code != command.OK {
+			t.Fatal(result, err)
+		}
+		time.Sleep(time.Minute)
+		if kinds := f.kinds(); kinds["member.remove"] != 1 || kinds["member.put"] != 4 {
+			t.Errorf("the log has %v", kinds)
+		}
+	})
+}
+
 // crowd attaches more hosts.
 func (f *fleet) crowd(n int) []*rig.Host {
 	var all []*rig.Host
