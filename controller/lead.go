@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"rcd/fsm"
 	"rcd/fsm/command"
 	"rcd/raftnode"
 	"rcd/session"
@@ -95,7 +96,7 @@ func (c *Controller) sweep(ctx context.Context, now time.Time, term uint64) {
 	c.live.Attend(contacts)
 	view := c.machine.View()
 	body, worth := c.live.Evidence(now, view, contacts, term, c.hub.Ordered)
-	if !worth && !noServeDue(view) {
+	if !worth && !c.noServeDue(view, now) {
 		return
 	}
 	result, _, err := c.propose(ctx, body)
@@ -106,10 +107,12 @@ func (c *Controller) sweep(ctx context.Context, now time.Time, term uint64) {
 
 // noServeDue reports whether a queued job waits for a device that no host has
 // any more, for so long that a sweep ends it: then even one without evidence is
-// worth an entry.
-func noServeDue(view any) bool {
-	table, ok := view.(interface{ NoServeDue() bool })
-	return ok && table.NoServeDue()
+// worth an entry. An idle log's uptime stands still, so the time since the epoch
+// began is this process's.
+func (c *Controller) noServeDue(view *fsm.View, now time.Time) bool {
+	at, ok := view.NoServeAtMS()
+	epoch, leading := c.node.Epoch()
+	return ok && leading && view.EpochUptimeMS()+now.Sub(epoch.Started).Milliseconds() >= at
 }
 
 func (c *Controller) prune(ctx context.Context) {
