@@ -9,15 +9,19 @@ import (
 type operand struct {
 	text    string
 	number  *decimal // nil: not a plain number
-	version bool     // begins with a digit and has two or more dots
-	digit   bool     // begins with a digit
+	bare    string   // without the v of v1.2.3
+	version bool     // bare begins with a digit and has two or more dots
+	digit   bool     // bare begins with a digit
 }
 
 func newOperand(text string) operand {
 	text = strings.TrimSpace(text)
-	o := operand{text: text, number: parseDecimal(text)}
-	o.digit = text != "" && text[0] >= '0' && text[0] <= '9'
-	o.version = o.digit && strings.Count(text, ".") >= 2
+	o := operand{text: text, number: parseDecimal(text), bare: text}
+	if len(text) > 1 && (text[0] == 'v' || text[0] == 'V') && isDigit(text[1]) {
+		o.bare = text[1:]
+	}
+	o.digit = o.bare != "" && isDigit(o.bare[0])
+	o.version = o.digit && strings.Count(o.bare, ".") >= 2
 	return o
 }
 
@@ -47,7 +51,7 @@ func ordered(a, b operand) (int, bool) {
 		return a.number.compare(b.number), true
 	}
 	if (a.version || b.version) && a.digit && b.digit {
-		return compareVersions(a.text, b.text), true
+		return compareVersions(a.bare, b.bare), true
 	}
 	return 0, false
 }

@@ -3,6 +3,7 @@ package selector
 import (
 	"fmt"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 )
 
@@ -142,9 +143,7 @@ func parseIn(text string, at int) (t term, next int, ok bool, err error) {
 		t.values = append(t.values, newOperand(value))
 	}
 	next = at + open + 1 + end + 1
-	for next < len(text) && text[next] == ' ' {
-		next++
-	}
+	next = len(text) - len(strings.TrimLeftFunc(text[next:], unicode.IsSpace))
 	if next < len(text) && text[next] != ',' {
 		return term{}, 0, false, bad(next, text[next:], "a comma comes after the list")
 	}

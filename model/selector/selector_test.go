@@ -30,6 +30,7 @@ func mustParse(t testing.TB, text string) Selector {
 func TestMatchFollowsTheRules(t *testing.T) {
 	device := labels("vram", "80G", "rack", "r3", "vendor", "nvidia", "driver", "580.173.02",
 		"kernel", "6.8.0-45-generic", "n", "1e3", "half", "0.5", "hex", "0x10", "under", "1_0", "inf", "inf", "nan", "nan",
+		"tag", "v1.10.0", "old", "1.9.9", "card", "V100", "dot", "1.5", "free", "-1K",
 		"big", "123456789012345678901234567890", "model", "NVIDIA A100 (80GB)", "neg", "-2", "host", "b.example.com", "ip", "10.0.0.7")
 	for _, c := range []struct {
 		text string
@@ -50,10 +51,22 @@ func TestMatchFollowsTheRules(t *testing.T) {
 		{"driver>=550", true}, {"driver>=580.173", true}, {"driver>=580.174", false}, {"driver<=581", true}, {"driver=580.173.2", true},
 		{"driver>=5800", false}, {"kernel>=6.5", true}, {"kernel>=6.8.0", true}, {"kernel<=6.8.0", false}, {"kernel>=6.10.0", false},
 		{"ip>=10.0.0.0", true}, {"ip<=10.0.0.6", false}, {"host=b.example.com", true}, {"host>=a.example.com", true},
+		{"old<=1.10.0", true}, {"old>=1.10.0", false}, {"old=1.9.9.0", true}, {"old!=1.9.9", false}, {"old in (1.09.9)", true},
+		{"tag>=1.9.9", true}, {"tag>=v1.9.9", true}, {"tag=V1.10.0", true}, {"tag<=v1.9.9", false}, {"tag>=2", false},
+		{"card>=V1", true}, {"card<=V1000", true}, {"card>=V11", false}, // no dots: texts
+		// One dot on both sides is a number on both; a number meets a version as one.
+		{"dot>=1.40", true}, {"dot<=1.40.0", true}, {"dot>=1.5.0", true}, {"driver>=580.2", true}, {"driver>=580.200", false},
+		{"driver!=580", true}, {"driver=580", false}, {"driver in (550, 580.173.2)", true}, {"driver>=abc", false},
+		// Suffixes are powers of 1024, exactly, in any case, of any number.
+		{"vram>=0.078125T", true}, {"vram<=8e1g", true}, {"vram=83886080k", true}, {"vram>=80.0000000000000000000001G", false},
+		{"free<=-1024", true}, {"free>=-1.0k", true}, {"free>=-1023", false}, {"vram>=80GB", false}, {"vram!=80GB", true}, {"vram!=80 G", true},
+		{"n=1e3", true}, {"n=1E+3", true}, {"n=10000e-1", true}, {"n>=infinity", false}, {"n!=0x3e8", true}, {"n!=1_000", true}, {"n=1000.", true},
+		{"nan>=nan", true}, {"inf<=infinity", true}, {"inf>=1e308", false}, {"none!=nan", false},
 		// Presence, absence, lists.
 		{"rack", true}, {"none", false}, {"!none", true}, {"!rack", false}, {"! none", true},
 		{"rack in (r1, r3)", true}, {"rack in (r1,r2)", false}, {"none in (r1)", false}, {"vram in (40G,80G)", true},
 		{"rack in (r3),vram>=1", true}, {"vram>=1, rack in (r3) ", true}, {"rack in(r3)", true},
+		{"rack in (r3)\t, vram", true}, {"rack in ( r3 )", true}, {"rack in (r1),none", false}, {"none in (r1),rack", false}, {"half in (.50)", true},
 		{"model=NVIDIA A100 (80GB)", true}, {"in=1", false}, {"!in", true},
 	} {
 		if got := mustParse(t, c.text).Match(device); got != c.want {
@@ -124,7 +137,7 @@ func TestVolatileLabelsDoNotDecideWhetherADeviceCouldServe(t *testing.T) {
 }
 
 // FuzzParse: whatever parses has a canonical text that parses to the same
-// selector, and never panics on a label.
+// selector, which judges every set of labels alike, and nothing panics.
 func FuzzParse(f *testing.F) {
 	for _, text := range []string{"vram>=40G, rack in (a,b),!x,y", "a=1e400", "a!=.5e-3K", "driver>=550.1.2", "a in (b(c)", "a=b(c", "in in (in)", "a>=+0,b<=-0"} {
 		f.Add(text, "580.173.02")
@@ -144,16 +157,52 @@ func FuzzParse(f *testing.F) {
 		if again.String() != s.String() || !slices.Equal(again.Keys(), s.Keys()) || again.Volatile() != s.Volatile() {
 			t.Fatalf("%q, then %q, then %q", text, s, again)
 		}
-		get := func(string) (string, bool) { return label, true }
-		if s.Match(get) != again.Match(get) || (s.Match(get) && !s.MatchStable(get)) {
-			t.Fatalf("%q and %q judge %q differently", text, s, label)
+		for i, get := range labelSets(s, label) {
+			if s.Match(get) != again.Match(get) || s.MatchStable(get) != again.MatchStable(get) {
+				t.Fatalf("%q and %q judge %q differently, set %d", text, s, label, i)
+			}
+			if s.Match(get) && !s.MatchStable(get) {
+				t.Fatalf("%q matches what it could never match: %q, set %d", text, label, i)
+			}
+			if s.Match(get) != matchAlone(s, get) {
+				t.Fatalf("%q is not the conjunction of its terms: %q, set %d", text, label, i)
+			}
 		}
 	})
 }
 
+// labelSets are sets of labels that a selector may tell apart: one value for
+// every key, none at all, every other key, and the values it asks for itself.
+func labelSets(s Selector, label string) []func(string) (string, bool) {
+	wanted := map[string]string{}
+	for i := range s.terms {
+		if t := &s.terms[i]; len(t.values) > 0 {
+			wanted[t.key] = t.values[len(t.values)-1].text
+		}
+	}
+	return []func(string) (string, bool){
+		func(string) (string, bool) { return label, true },
+		func(string) (string, bool) { return "", false },
+		func(key string) (string, bool) { return label, len(key)%2 == 0 },
+		func(key string) (string, bool) { v, ok := wanted[key]; return v, ok },
+		func(key string) (string, bool) { return wanted[key] + label, true },
+	}
+}
+
+// matchAlone parses and judges each term of the canonical text by itself.
+func matchAlone(s Selector, get func(string) (string, bool)) bool {
+	for i := range s.terms {
+		alone, err := Parse(s.terms[i].text)
+		if err != nil || !alone.Match(get) {
+			return false
+		}
+	}
+	return true
+}
+
 // FuzzCompare: both orders of one pair agree, and equality is one of them.
 func FuzzCompare(f *testing.F) {
-	for _, pair := range [][2]string{{"1", "1.0"}, {"550", "580.173.02"}, {"1K", "1024"}, {"6.8.0", "6.8.0-rc1"}, {"a", "b"}, {"1.0.0", "x"}, {"1e400", "1e-400"}} {
+	for _, pair := range [][2]string{{"1", "1.0"}, {"550", "580.173.02"}, {"1K", "1024"}, {"6.8.0", "6.8.0-rc1"}, {"a", "b"}, {"1.0.0", "x"}, {"1e400", "1e-400"}, {"v1.2.3", "1.2.3"}, {"V1", "1.0.0"}, {"+1", "1.0.0"}} {
 		f.Add(pair[0], pair[1])
 	}
 	f.Fuzz(func(t *testing.T, x, y string) {
