@@ -134,7 +134,9 @@ func (c *Controller) raiseFeature(ctx context.Context, m *membership, members []
 		return // one that is gone is still on record, and has a say
 	}
 	level := uint32(0)
+	var ids []string
 	for _, member := range members {
+		ids = append(ids, member.ID)
 		said, ok := c.wordOf(member.ID)
 		if !ok || !agrees(c.memberRow(member.ID), said) {
 			return
@@ -146,7 +148,7 @@ func (c *Controller) raiseFeature(ctx context.Context, m *membership, members []
 	if level <= max(view.FeatureLevel(), m.raised) {
 		return
 	}
-	result, _, err := c.propose(ctx, &command.FeatureRaise{Level: level})
+	result, _, err := c.propose(ctx, &command.FeatureRaise{Level: level, Members: ids})
 	switch {
 	case err != nil:
 		c.log.Info("feature level not raised yet", "level", level, "err", err)

@@ -116,6 +116,9 @@ func TestForceEndsALeaseWithoutItsHost(t *testing.T) {
 	l.advanceMS(29_999)
 	l.refused(command.NotReleasable, force)
 	l.advanceMS(1)
+	attached := *force
+	attached.Detached = false // it has come back, and the next sweep will say so
+	l.refused(command.NotReleasable, &attached)
 	r := l.sent("k", force)
 	if r.Code != command.OK || r.Kill != command.KillFinalized {
 		t.Fatalf("%+v", r)
@@ -234,7 +237,15 @@ func TestAnExtensionLengthensWithinTheCeiling(t *testing.T) {
 	l.refused(command.RuntimeAboveLimit, extend(inherited, 7200))
 	l.ok(register("box", "i1", spec("gpu0", 7200, "rack", "r3"), spec("gpu1", 0)))
 	l.ok(extend(inherited, 7200))
-	if now := l.job(inherited.Number); now.MaxRuntimeS != 7200 {
+	if now := l.job(inherited.Number); now.MaxRuntimeS != 7200 || !now.CeilingAsked {
+		t.Errorf("%+v", now)
+	}
+	// What was asked for by then is kept when the placement is taken back.
+	l.advanceMS(minuteMS)
+	dead := silent("box", "i1", 3000)
+	dead.Unordered = []uint64{inherited.Number}
+	l.ok(dead)
+	if now := l.wantJob(inherited.Number, model.JobQueued); now.MaxRuntimeS != 7200 {
 		t.Errorf("%+v", now)
 	}
 }

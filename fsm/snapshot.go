@@ -275,6 +275,12 @@ func (l *loader) finish(in *bufio.Reader, body []byte) (v *View, s *scheduler.Sc
 }
 
 func (l *loader) sumRows() {
+	l.sumTables()
+	l.sealMeta(new(hasher))
+	l.sealSettings(new(hasher))
+}
+
+func (l *loader) sumTables() {
 	sumTable(&l.View.jobs, &l.digest)
 	sumTable(&l.View.leases, &l.digest)
 	sumTable(&l.View.devices, &l.digest)
@@ -283,8 +289,6 @@ func (l *loader) sumRows() {
 	sumTable(&l.View.sheets, &l.digest)
 	sumTable(&l.View.members, &l.digest)
 	sumTable(&l.View.unserved, &l.digest)
-	l.sealMeta(new(hasher))
-	l.sealSettings(new(hasher))
 }
 
 func sumTable[K cmp.Ordered, V any](t *table[K, V], digest *Digest) {

@@ -1,7 +1,6 @@
 package command
 
 import (
-	"bytes"
 	"encoding/hex"
 	"errors"
 	"flag"
@@ -182,36 +181,4 @@ func TestACommandHasABound(t *testing.T) {
 	if _, err := Encode(Request{}, model.Job{}); err == nil {
 		t.Error("a body without a kind was encoded")
 	}
-}
-
-// FuzzDecode: no bytes make it panic, and what it takes is what Encode writes.
-func FuzzDecode(f *testing.F) {
-	for _, k := range kinds() {
-		body := newBody(k)
-		n := 0
-		fill(reflect.ValueOf(body).Elem(), &n)
-		data, err := Encode(Request{ID: "x"}, body)
-		if err != nil {
-			f.Fatal(err)
-		}
-		f.Add(data)
-	}
-	f.Fuzz(func(t *testing.T, data []byte) {
-		c, err := Decode(data)
-		if err != nil || c.Skip {
-			return
-		}
-		again, err := Encode(c.Request, c.Body)
-		if err != nil {
-			t.Fatal(err)
-		}
-		d, err := Decode(again)
-		if err != nil {
-			t.Fatal(err)
-		}
-		twice, err := Encode(d.Request, d.Body)
-		if err != nil || !bytes.Equal(again, twice) {
-			t.Fatalf("%x became %x (%v)", again, twice, err)
-		}
-	})
 }
