@@ -1,6 +1,7 @@
 package fsm
 
 import (
+	"bytes"
 	"slices"
 	"strings"
 	"testing"
@@ -264,5 +265,30 @@ func TestAMachineKnowsThatItDiverged(t *testing.T) {
 	}
 	if d := l.device("box:gpu0"); d.State != model.DeviceReady {
 		t.Errorf("%+v", d)
+	}
+}
+
+// TestAMarkIsTheDigestAfterItsIndex: an entry at the checkpoint's own index
+// counts, the one after it does not, and a restore forgets what was before.
+func TestAMarkIsTheDigestAfterItsIndex(t *testing.T) {
+	l := box(t)
+	empty := contents(t, l.m)
+	l.index = 998
+	after := map[uint64]Digest{}
+	for range 4 {
+		l.queued(pinned("box:gpu0"))
+		after[l.index] = l.m.Digest()
+	}
+	if index, d := l.m.LastMark(); index != 1000 || d != after[1000] {
+		t.Fatalf("mark at %d %s, want 1000 %s", index, d, after[1000])
+	}
+	if d, ok := l.m.DigestAt(1000); !ok || d != after[1000] || len(l.m.allMarks()) != 1 {
+		t.Fatalf("the digest at 1000 is %s, want %s, once", d, after[1000])
+	}
+	if err := l.m.Restore(bytes.NewReader(empty)); err != nil {
+		t.Fatal(err)
+	}
+	if index, _ := l.m.LastMark(); index != 0 {
+		t.Errorf("after a restore it speaks for index %d of another state", index)
 	}
 }
