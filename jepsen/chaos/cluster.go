@@ -308,6 +308,19 @@ func (c *Cluster) Leader() *Node {
 	return leader
 }
 
+// Term returns the leader's term.
+func (c *Cluster) Term() uint64 {
+	c.t.Helper()
+	var s struct {
+		Term uint64 `json:"term"`
+	}
+	leader := c.Leader()
+	if status, body, err := c.Get(leader, "/v1/raft/status"); err != nil || status != http.StatusOK || json.Unmarshal(body, &s) != nil || s.Term == 0 {
+		c.t.Fatalf("the term of %s: status %d, %v", leader.ID, status, err)
+	}
+	return s.Term
+}
+
 // WaitVoters waits until every controller answers the leader and has its log.
 func (c *Cluster) WaitVoters() {
 	c.t.Helper()
