@@ -19,13 +19,13 @@ func (l *log) gone(host, instance string) {
 
 func TestRefusedRetirementsChangeNothing(t *testing.T) {
 	l := box(t)
+	l.refused(command.DeviceBusy, retiredHost("box")) // its agent is in contact
 	j := l.queued(pinned("box:gpu1"))
 	l.refused(command.BadRequest, &command.DeviceRetire{})
 	l.refused(command.BadRequest, &command.DeviceRetire{Device: "box:gpu0", Host: "box"})
 	l.refused(command.DeviceNotFound, retired("box:gpu7"))
 	l.refused(command.NotFound, retiredHost("far"))
 	l.refused(command.DeviceBusy, retired("box:gpu1"))
-	l.refused(command.DeviceBusy, retiredHost("box")) // its agent is in contact
 	l.gone("box", "i1")
 	l.refused(command.DeviceBusy, retired("box:gpu1"))
 	l.refused(command.DeviceBusy, retiredHost("box")) // one of its devices is held
@@ -34,7 +34,9 @@ func TestRefusedRetirementsChangeNothing(t *testing.T) {
 
 func TestARetiredDeviceEndsWhatWaitsForItAlone(t *testing.T) {
 	l := box(t)
-	done := l.queued(pinned("box:gpu1"))
+	l.ok(labelled2("i1"))
+	l.ok(submit(selecting("a=1,!rack")))
+	done := l.job(1)
 	l.ok(started(done, "i1"))
 	l.ok(exited(done, "i1", 3))
 	l.ok(fault("box:gpu1", "i1", "ECC"))
@@ -67,6 +69,7 @@ func TestARetiredDeviceEndsWhatWaitsForItAlone(t *testing.T) {
 		t.Errorf("history %+v", rows)
 	}
 	l.refused(command.UnknownDevice, submit(pinned("box:gpu1")))
+	l.refused(command.NoMatchingDevice, submit(selecting("a=1,!rack")))
 	l.refused(command.DeviceNotFound, retired("box:gpu1"))
 	if _, err := v.RecoveryHistory("box:gpu1"); err == nil {
 		t.Error("it has a recovery history")
