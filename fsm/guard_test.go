@@ -314,13 +314,35 @@ func TestAWithheldSweepRepeatedInATermChangesNothing(t *testing.T) {
 
 func TestAWithheldWriteOffDoesNotHoldUpAReturn(t *testing.T) {
 	l := withheldFleet(t)
-	s := cut(5, 10*minuteMS)
+	w := l.wantWithheld(true)
+	l.lead()
+	l.advanceMS(10 * minuteMS)
+	s := cut(5, 10*minuteMS) // one comes, one goes
 	s.Silent = s.Silent[1:]
 	s.Heard = back(0).Heard
 	l.ok(s)
 	l.wantDevice("n00:g", model.DeviceReady, model.ReasonNone)
 	l.wantOff(1, 5, false)
-	if w := l.wantWithheld(true); w.FirstTerm != 1 {
-		t.Errorf("%+v", w)
+	if now := l.wantWithheld(true); now.FirstTerm != w.FirstTerm || now.SinceMS != w.SinceMS || now.LastTerm != 2 {
+		t.Errorf("%+v, was %+v", now, w)
 	}
+}
+
+func TestWhatWasWrittenOffBeforeIsNotAtStake(t *testing.T) {
+	l := fleetOf(t, 10)
+	l.ok(configured("retain_disconnected_jobs", 1))
+	j := l.queued(pinned("n00:g"))
+	l.advanceMS(10 * minuteMS)
+	l.ok(cut(3, 10*minuteMS))
+	l.wantOff(0, 3, true)
+	l.ok(cut(4, 10*minuteMS))
+	w := l.wantWithheld(true)
+	l.ok(&command.ConfigSet{Settings: []command.Setting{{Name: "retain_disconnected_jobs"}, {Name: "mass_permit", Value: 1}}})
+	l.ok(cut(3, 10*minuteMS)) // the policy that kept its job has gone
+	l.wantJob(j.Number, model.JobLost)
+	if l.wantWithheld(true) != w || !l.m.View().Settings().MassPermit {
+		t.Error("it used up the permit")
+	}
+	l.ok(cut(4, 10*minuteMS))
+	l.wantOff(0, 4, true)
 }

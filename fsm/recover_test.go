@@ -146,8 +146,12 @@ func TestALaterHelloAnswersOnlyWhenTheWrittenOffJobIsNoLongerNamed(t *testing.T)
 
 func TestAJobThatTheTableCannotPlaceKeepsAllDevicesOut(t *testing.T) {
 	for name, change := range map[string]func(l *log, r *command.JobRef){
-		"forgotten":           func(_ *log, r *command.JobRef) { r.Job = 999 },
-		"under another lease": func(_ *log, r *command.JobRef) { r.Lease += 100 },
+		"forgotten": func(_ *log, r *command.JobRef) { r.Job = 999 },
+		"under another lease": func(l *log, r *command.JobRef) {
+			j := l.queued(pinned("box:gpu0"))
+			l.ok(exited(j, "i1+", 0))
+			*r = command.JobRef{Job: j.Number, Lease: j.Lease + 100}
+		},
 		"of another host": func(l *log, r *command.JobRef) {
 			l.ok(register("far", "f1", spec("g", 0)))
 			*r = ref(l.queued(pinned("far:g")))
