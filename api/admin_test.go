@@ -174,7 +174,7 @@ func TestMembersShowEachOnesWord(t *testing.T) {
 func TestEveryRejectionHasAStatus(t *testing.T) {
 	for code, want := range map[command.Code]int{
 		command.DeviceBusy: 409, command.DeviceNotFound: 404, command.NoDevice: 409, command.SheetTooLarge: 413,
-		command.NotExtendable: 409, command.NotReleasable: 409, command.FeatureRefused: 409, command.MassWriteOff: 409,
+		command.NotExtendable: 409, command.NotReleasable: 409, command.FeatureRefused: 409,
 		command.StaleCheckpoint: 409, command.Unscheduled: 503, command.LimitExceeded: 400,
 		command.UnknownSetting: 400, command.SettingRefused: 400,
 	} {

@@ -73,7 +73,6 @@ var statusOf = map[command.Code]int{
 	command.SheetTooLarge:      http.StatusRequestEntityTooLarge,
 	command.NotExtendable:      http.StatusConflict,
 	command.NotReleasable:      http.StatusConflict,
-	command.MassWriteOff:       http.StatusConflict,
 	command.FeatureRefused:     http.StatusConflict,
 	command.StaleCheckpoint:    http.StatusConflict,
 }

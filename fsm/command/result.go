@@ -45,7 +45,6 @@ const (
 	SheetTooLarge    Code = "sheet_too_large"
 	NotExtendable    Code = "not_extendable"
 	NotReleasable    Code = "not_releasable"
-	MassWriteOff     Code = "mass_write_off"        // withheld: too many agents at once
 	FeatureRefused   Code = "feature_not_supported" // a member does not know the level
 	StaleCheckpoint  Code = "stale_checkpoint"      // at or below the last one
 )
