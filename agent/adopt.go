@@ -47,6 +47,9 @@ func (a *agent) adopt() error {
 			return err
 		}
 		a.log.Info("job adopted", "job", k.job, "lease", k.lease, "phase", j.phase)
+		if j.outcome == nil && j.limitS > 0 && j.enforced() == 0 {
+			a.log.Warn("the job's shim is of an earlier release: its runtime limit cannot be lengthened", "job", k.job, "limit_s", j.limitS)
+		}
 		a.mu.Lock()
 		a.jobs[k] = j
 		a.mu.Unlock()
@@ -101,6 +104,11 @@ func (a *agent) load(k key) (*job, error) {
 		return nil, err
 	}
 	j.handle, j.devices = h, devicesIn(h.Spec().Env)
+	limit, ok := h.Limit()
+	if !ok {
+		limit = h.Spec().MaxRuntime
+	}
+	j.limitS = int64(limit / time.Second)
 	switch status := h.Status(); status.Phase {
 	case shim.Running:
 		j.phase = wire.PhaseRunning

@@ -35,6 +35,8 @@ func (a *agent) Order(_ context.Context, o wire.Order) wire.OrderAck {
 		return a.orderKill(o)
 	case wire.OrderReport:
 		return a.orderReport(o)
+	case wire.OrderExtend:
+		return a.orderExtend(o)
 	}
 	return wire.OrderAck{Code: wire.OrderFailed, Message: fmt.Sprintf("order of kind %d needs a later agent", o.Kind)}
 }
@@ -56,6 +58,7 @@ func (a *agent) orderStart(o wire.Order) wire.OrderAck {
 	if ack, refused := a.fenced(j); refused {
 		return ack
 	}
+	j.limitS = o.Start.MaxRuntimeS
 	return a.accept(j, *o.Start)
 }
 
@@ -166,6 +169,18 @@ func (a *agent) orderKill(o wire.Order) wire.OrderAck {
 		return wire.OrderAck{Code: wire.OrderFailed, Message: err.Error()}
 	}
 	return a.settled(j, wire.Outcome{End: uint8(command.EndKilled), Reason: reason, Origin: originOfKill(reason), OutputKnown: true})
+}
+
+func (a *agent) orderExtend(o wire.Order) wire.OrderAck {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	j := a.jobs[key{o.Job, o.Lease}]
+	if j == nil {
+		return wire.OrderAck{Code: wire.OrderUnknownJob, Message: "the job is not on this host"}
+	}
+	a.extend(j, o.MaxRuntimeS)
+	r := j.report()
+	return wire.OrderAck{Job: &r}
 }
 
 func (a *agent) orderReport(o wire.Order) wire.OrderAck {

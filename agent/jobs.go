@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"rcd/agent/shim"
 	"rcd/wire"
@@ -42,6 +43,7 @@ type job struct {
 	cancel  chan struct{} // closed once killing is set
 
 	phase   wire.JobPhase
+	limitS  int64         // how long it may run, in seconds; 0: no limit
 	killing string        // why it is being ended; "" if it is not
 	handle  *shim.Handle  // nil until it has been started, or if it never is
 	outcome *wire.Outcome // once it has ended
@@ -55,7 +57,38 @@ func (a *agent) dirOf(k key) string { return filepath.Join(a.config.DataDir, job
 
 // report is what the leader is told of a job. The caller holds mu.
 func (j *job) report() wire.ReportedJob {
-	return wire.ReportedJob{Job: j.job, Lease: j.lease, Phase: j.phase, Killing: j.killing != "" && j.outcome == nil}
+	r := wire.ReportedJob{Job: j.job, Lease: j.lease, Phase: j.phase}
+	if j.outcome == nil {
+		r.Killing, r.MaxRuntimeS = j.killing != "", j.enforced()
+	}
+	return r
+}
+
+// enforced returns the limit that the job is ended by, in seconds: what its
+// shim has written down. 0 without one, and for a shim of an earlier release,
+// which cannot be given another. The caller holds mu.
+func (j *job) enforced() int64 {
+	if j.handle == nil {
+		return j.limitS
+	}
+	limit, ok := j.handle.Limit()
+	if !ok {
+		return 0
+	}
+	return int64(limit / time.Second)
+}
+
+// extend gives a job more time; one that has no limit keeps none. Repeats and
+// orders that come late change nothing. It does not wait for the shim, whose
+// word the next reports carry. The caller holds mu.
+func (a *agent) extend(j *job, limitS int64) {
+	if j.outcome != nil || j.limitS == 0 || limitS <= j.limitS {
+		return
+	}
+	j.limitS = limitS
+	if j.handle != nil {
+		j.handle.Extend(time.Duration(limitS) * time.Second)
+	}
 }
 
 // notify tells the link and the streams that jobs have changed. The caller

@@ -80,6 +80,9 @@ func (a *agent) start(j *job, start wire.StartJob) {
 		a.drop(j)
 		return
 	}
+	a.mu.Lock()
+	start.MaxRuntimeS = j.limitS // it may have been lengthened while it waited
+	a.mu.Unlock()
 	h, err := shim.Start(shim.Config{Dir: j.dir, Exec: a.deps.Exec, Log: a.log, Spec: a.spec(j, start, env)})
 	if err != nil {
 		a.settle(j, startFailed(err, model.OriginAgent))
@@ -89,6 +92,9 @@ func (a *agent) start(j *job, start wire.StartJob) {
 	j.handle = h
 	if j.killing != "" {
 		h.Kill(j.killing)
+	}
+	if j.limitS > start.MaxRuntimeS {
+		h.Extend(time.Duration(j.limitS) * time.Second)
 	}
 	a.notify()
 	a.mu.Unlock()

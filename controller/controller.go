@@ -302,7 +302,8 @@ func (c *Controller) applied(_, _ uint64, events []command.Event) {
 	c.notify.events(events)
 	for _, e := range events {
 		switch e.Kind {
-		case command.EventJobPlaced, command.EventKillRequested, command.EventJobEnded, command.EventJobRequeued, command.EventLeaseEnded:
+		case command.EventJobPlaced, command.EventKillRequested, command.EventJobEnded, command.EventJobRequeued, command.EventLeaseEnded,
+			command.EventJobExtended:
 			if e.Host != "" {
 				c.hub.Nudge(e.Host)
 			}

@@ -28,13 +28,15 @@ func samples() map[string]wire.AgentMessage {
 	}
 	start := &wire.StartJob{Job: 7, Lease: 41, Kind: 1, Devices: []string{"box:gpu0", "box:gpu1"}, Command: []string{"echo", "hi"},
 		Cwd: "/srv", Env: map[string]string{"B": "2", "A": "1"}, Submitter: "ann", MaxRuntimeS: 3600, IdleTimeoutS: 60, Stdio: 2}
+	limited := []wire.ReportedJob{{Job: 8, Lease: 42, Phase: wire.PhaseRunning, MaxRuntimeS: 3600}}
 	fenced := wire.Order{Generation: 1, Term: 5, Index: 900, Seq: 3, Job: 7, Lease: 41}
-	startOrder, killOrder, reportOrder := fenced, fenced, fenced
+	startOrder, killOrder, reportOrder, extendOrder := fenced, fenced, fenced, fenced
 	startOrder.Kind, startOrder.Start = wire.OrderStart, start
 	killOrder.Kind, killOrder.Reason = wire.OrderKill, "cancelled"
 	reportOrder.Kind = wire.OrderReport
+	extendOrder.Kind, extendOrder.MaxRuntimeS = wire.OrderExtend, 7200
 	return map[string]wire.AgentMessage{
-		"hello": {Hello: &wire.Hello{Protocol: wire.AgentProtocol, Host: "box", MachineID: "m", BootID: "b", Instance: "i", Term: 5, Index: 900,
+		"hello": {Hello: &wire.Hello{Protocol: 1, Host: "box", MachineID: "m", BootID: "b", Instance: "i", Term: 5, Index: 900,
 			Devices: []wire.AgentDevice{{Name: "gpu0", MaxRuntimeS: 60, Declared: []wire.LabelKV{{Key: "rack", Value: "r1"}},
 				Detected: []wire.LabelKV{{Key: "cpus", Value: "8"}}, KeepDetected: true, Begun: 40}},
 			Jobs: jobs, Proof: wire.HostProof{Isolated: true, SurvivorsChecked: true, SurvivorsFound: true, Detail: "pid 5"},
@@ -43,11 +45,13 @@ func samples() map[string]wire.AgentMessage {
 		"redirect":      {Redirect: &wire.Redirect{Leader: "c2", Addr: "127.0.0.1:7002", Term: 5, Controllers: controllers}},
 		"redirect_none": {Redirect: &wire.Redirect{}},
 		"heartbeat":     {Heartbeat: &wire.Heartbeat{Seq: 12, Jobs: jobs, WallMS: 1_700_000_000_000}},
+		"heartbeat_2":   {Heartbeat: &wire.Heartbeat{Seq: 12, Jobs: limited, WallMS: 1_700_000_000_000}},
 		"heartbeat_ack": {HeartbeatAck: &wire.HeartbeatAck{Seq: 12, Index: 901, Controllers: controllers}},
 		"order_start":   {Order: &startOrder},
 		"order_kill":    {Order: &killOrder},
 		"order_bytes":   {Order: &wire.Order{Generation: 1, Term: 5, Index: 900, Seq: 4, Kind: wire.OrderBytes}},
 		"order_report":  {Order: &reportOrder},
+		"order_extend":  {Order: &extendOrder},
 		"order_ack":     {OrderAck: &wire.OrderAck{Seq: 3, Code: wire.OrderStaleLease, Message: "begun already", Job: &jobs[1]}},
 		"started":       {Started: &wire.Started{Job: 7, Lease: 41}},
 		"outcome": {Outcome: &wire.Outcome{Job: 7, Lease: 41, End: 1, ExitCode: &code, Reason: "cancelled", Origin: 4, OutputLength: 77,

@@ -58,6 +58,7 @@ type controlSession struct {
 type sentKey struct {
 	kind ActionKind
 	jobKey
+	limit int64 // of an extend: another one is another order
 }
 
 // ServeControl serves one accepted control connection until it ends, and
@@ -99,8 +100,8 @@ func (h *Hub) ServeControl(ctx context.Context, conn net.Conn, peerHost string) 
 	switch {
 	case !hostAllowed(peerHost, hello.Host):
 		return s.refuse(&Refusal{RefusedHost, fmt.Sprintf("the connection was opened for host %q, the hello names %q; give both the same host", peerHost, hello.Host)})
-	case hello.Protocol != wire.AgentProtocol:
-		return s.refuse(&Refusal{RefusedProtocol, fmt.Sprintf("the agent speaks protocol %d, this controller %d; install the same version on both", hello.Protocol, wire.AgentProtocol)})
+	case hello.Protocol < wire.MinAgentProtocol || hello.Protocol > wire.AgentProtocol:
+		return s.refuse(&Refusal{RefusedProtocol, fmt.Sprintf("the agent speaks protocol %d, this controller %d to %d; install the same version on both", hello.Protocol, wire.MinAgentProtocol, wire.AgentProtocol)})
 	}
 	h.heard(s, nil)
 	return s.serve()
@@ -266,7 +267,11 @@ func (s *controlSession) name(jobs []wire.ReportedJob) {
 func (s *controlSession) nameOne(j wire.ReportedJob) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.named[jobKey{j.Job, j.Lease}] = j
+	k := jobKey{j.Job, j.Lease}
+	if j.MaxRuntimeS == 0 {
+		j.MaxRuntimeS = s.named[k].MaxRuntimeS // not every message says it
+	}
+	s.named[k] = j
 }
 
 func (s *controlSession) unname(k jobKey) {

@@ -44,7 +44,7 @@ func (s *controlSession) reconcile(role Role) error {
 func (s *controlSession) orderFor(a Action, role Role) (wire.Order, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	key := sentKey{a.Kind, jobKey{a.Job, a.Lease}}
+	key := sentKey{a.Kind, jobKey{a.Job, a.Lease}, a.MaxRuntimeS}
 	now := time.Now()
 	if at, ok := s.sent[key]; ok && now.Sub(at) < resendAfter {
 		return wire.Order{}, false
@@ -56,7 +56,7 @@ func (s *controlSession) orderFor(a Action, role Role) (wire.Order, bool) {
 		}
 	}
 	order := s.numbered(role)
-	order.Job, order.Lease, order.Reason, order.Start = a.Job, a.Lease, a.Reason, a.Start
+	order.Job, order.Lease, order.Reason, order.Start, order.MaxRuntimeS = a.Job, a.Lease, a.Reason, a.Start, a.MaxRuntimeS
 	switch a.Kind {
 	case ActStart:
 		order.Kind = wire.OrderStart
@@ -64,6 +64,8 @@ func (s *controlSession) orderFor(a Action, role Role) (wire.Order, bool) {
 		order.Kind = wire.OrderKill
 	case ActReport:
 		order.Kind = wire.OrderReport
+	case ActExtend:
+		order.Kind = wire.OrderExtend
 	}
 	return order, true
 }
@@ -100,7 +102,7 @@ func (s *controlSession) orderAcked(ack *wire.OrderAck) {
 
 // started proposes that a job runs, unless that is being done.
 func (s *controlSession) started(k jobKey) {
-	s.work(sentKey{ActAdopt, k}, func(ctx context.Context) {
+	s.work(sentKey{kind: ActAdopt, jobKey: k}, func(ctx context.Context) {
 		err := s.hub.backend.Started(ctx, s.hello.Host, s.hello.Instance, k.job, k.lease)
 		if err != nil && ctx.Err() == nil {
 			s.log.Warn("start of a job not recorded yet", "job", k.job, "lease", k.lease, "error", err)
@@ -108,7 +110,6 @@ func (s *controlSession) started(k jobKey) {
 	})
 }
 
-// finish proposes an outcome, unless that is being done, and acks it.
 // proveEvery is how often a host is asked for another proof while a device of
 // it is in quarantine: each costs it a walk over all processes.
 const proveEvery = 10 * time.Second
@@ -139,10 +140,11 @@ func (s *controlSession) proof(hello wire.Hello) {
 	})
 }
 
+// finish proposes an outcome, unless that is being done, and acks it.
 func (s *controlSession) finish(o wire.Outcome) {
 	k := jobKey{o.Job, o.Lease}
 	s.reported(k)
-	s.work(sentKey{ActReport, k}, func(ctx context.Context) {
+	s.work(sentKey{kind: ActReport, jobKey: k}, func(ctx context.Context) {
 		index, acked, err := s.hub.backend.Finish(ctx, s.hello.Host, s.hello.Instance, o)
 		if err != nil && ctx.Err() == nil {
 			s.log.Warn("outcome of a job not recorded yet", "job", o.Job, "lease", o.Lease, "error", err)
@@ -163,7 +165,7 @@ func (s *controlSession) finish(o wire.Outcome) {
 func (s *controlSession) reported(k jobKey) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.sent[sentKey{ActReport, k}] = time.Now()
+	s.sent[sentKey{kind: ActReport, jobKey: k}] = time.Now()
 }
 
 // work runs f in its own goroutine with a context that ends with the session or

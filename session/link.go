@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"net"
+	"slices"
 	"sync"
 	"time"
 
@@ -202,6 +203,12 @@ func (l *Link) hello() wire.Hello {
 	defer l.mu.Unlock()
 	h.Protocol, h.Host, h.Instance = wire.AgentProtocol, l.config.Host, l.config.Instance
 	h.Term, h.Index = max(h.Term, l.term), max(h.Index, l.index)
+	// A controller of protocol 1 must be able to read this, to refuse it with a
+	// sentence. The heartbeats say the limits.
+	h.Jobs = slices.Clone(h.Jobs)
+	for i := range h.Jobs {
+		h.Jobs[i].MaxRuntimeS = 0
+	}
 	return h
 }
 

@@ -34,9 +34,11 @@ const (
 	ActAdopt
 	// ActStart orders the start of a job that the host does not name.
 	ActStart
+	// ActExtend lengthens the limit of a job that the host ends by a shorter one.
+	ActExtend
 )
 
-var actionNames = [...]string{"none", "report", "kill", "adopt", "start"}
+var actionNames = [...]string{"none", "report", "kill", "adopt", "start", "extend"}
 
 // String returns the kind's name.
 func (k ActionKind) String() string {
@@ -58,6 +60,8 @@ type Action struct {
 	// Start is what the host needs: always for a start, and for the kill of a
 	// job that it does not name, so that it can fence the lease off.
 	Start *wire.StartJob
+	// MaxRuntimeS is the limit of an extend, in seconds.
+	MaxRuntimeS int64
 }
 
 // Reasons of kills that no person asked for.
@@ -73,7 +77,8 @@ const (
 // nothing in them is changed. Start pointers refer into desired.
 //
 // The rules, for a job that the table wants under lease L:
-//   - named under L and alive: adopt, or kill if that was asked for;
+//   - named under L and alive: adopt, or kill if that was asked for; a limit
+//     that the host says is below the table's is extended, never shortened;
 //   - named under L and ended: report;
 //   - named under an older lease only: kill or report that one, start L;
 //   - named under a newer lease: nothing, because whoever computed desired is
@@ -112,6 +117,9 @@ func Reconcile(desired []Desired, reported []wire.ReportedJob) []Action {
 		default:
 			actions = append(actions, Action{Kind: ActAdopt, Job: r.Job, Lease: r.Lease,
 				MarkStarted: d.State == model.JobAssigned && r.Phase == wire.PhaseRunning})
+			if r.MaxRuntimeS > 0 && !r.Killing && d.Start.MaxRuntimeS > r.MaxRuntimeS {
+				actions = append(actions, Action{Kind: ActExtend, Job: r.Job, Lease: r.Lease, MaxRuntimeS: d.Start.MaxRuntimeS})
+			}
 		}
 	}
 	for i := range desired {

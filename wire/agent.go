@@ -1,8 +1,16 @@
 package wire
 
-// AgentProtocol is the version of the agent messages below. A controller
-// refuses a hello of another major version with a sentence.
-const AgentProtocol = 1
+// AgentProtocol is the version of the agent messages below, as an agent's hello
+// says it. A controller takes agents from MinAgentProtocol on and refuses later
+// ones with a sentence, so controllers are upgraded first. What is marked as of
+// a protocol goes only to a peer that has shown that it speaks it: agents send
+// it after a welcome, controllers to agents whose hello or reports say so.
+//
+// Protocol 2 added the limits in reports, and OrderExtend.
+const (
+	AgentProtocol    = 2
+	MinAgentProtocol = 1
+)
 
 // MaxAgentMessage bounds one encoded agent message in bytes.
 const MaxAgentMessage = 2 << 20
@@ -65,6 +73,10 @@ type ReportedJob struct {
 	Phase JobPhase `cbor:"3,keyasint"`
 	// Killing: the agent is already ending it.
 	Killing bool `cbor:"4,keyasint"`
+	// MaxRuntimeS is the limit that the host ends the job by. 0: none, or not
+	// told, or one that cannot be lengthened. Protocol 2; never in a hello, which
+	// an earlier controller must be able to read before it refuses.
+	MaxRuntimeS int64 `cbor:"5,keyasint,omitempty"`
 }
 
 // HostProof is what the host can say about processes of earlier jobs.
@@ -142,6 +154,9 @@ const (
 	OrderBytes OrderKind = 3 // dial a bytes session to this leader
 	// OrderReport asks for the outcome of an ended job again.
 	OrderReport OrderKind = 4
+	// OrderExtend lengthens the limit of a job that has one to MaxRuntimeS,
+	// counted from its start; a shorter or equal one changes nothing. Protocol 2.
+	OrderExtend OrderKind = 5
 )
 
 // Order is fenced by (Generation, Term, Index): an agent that has seen a
@@ -156,6 +171,8 @@ type Order struct {
 	Lease      uint64    `cbor:"7,keyasint"`
 	Reason     string    `cbor:"8,keyasint"` // of a kill
 	Start      *StartJob `cbor:"9,keyasint,omitempty"`
+	// MaxRuntimeS is that of an OrderExtend, in seconds.
+	MaxRuntimeS int64 `cbor:"10,keyasint,omitempty"`
 }
 
 // StartJob is what a host needs to run a job.

@@ -62,6 +62,7 @@ func TestRecordsAreFrozen(t *testing.T) {
 		{"process", kindProcess, processRecord{Boot: "boot", Shim: identity{41, 4700}, Job: identity{42, 4711}, StartedAt: 1_700_000_000_000_000_001}},
 		{"result", kindResult, fullResult().record()},
 		{"result without code", kindResult, Result{Outcome: SupervisorDied, Reason: reasonShimDied}.record()},
+		{"limit", kindLimit, limitRecord{MaxRuntime: time.Hour}},
 	}
 	var got strings.Builder
 	for _, r := range records {
@@ -101,6 +102,7 @@ func TestMessagesAreFrozen(t *testing.T) {
 		{"ping", message{Type: typePing}},
 		{"refused", message{Type: typeRefused, Problem: &problemBody{Text: "taken"}}},
 		{"failed", message{Type: typeFailed, Problem: &problemBody{Text: "no room"}}},
+		{"extend", message{Type: typeExtend, Extend: &extendBody{MaxRuntime: time.Hour}}},
 	}
 	var got strings.Builder
 	for _, c := range messages {

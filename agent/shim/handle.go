@@ -41,6 +41,9 @@ type Handle struct {
 	result  Result        // guarded by mu; good once ended
 	err     error         // guarded by mu; why there is no result, though the job has ended
 	shim    proc.ID       // guarded by mu; zero if not known
+	longer  time.Duration // guarded by mu; the limit wished for, 0 if none
+	limit   time.Duration // guarded by mu; good if limited
+	limited bool          // guarded by mu; the shim has written its limit down
 
 	putDownSweep *swept // guarded by mu; set if this handle has killed the shim, after a sweep that came to this
 
@@ -185,6 +188,7 @@ func RemoveDir(dir string) error {
 func (h *Handle) begin() {
 	ctx, cancel := context.WithCancel(context.Background())
 	h.cancel = cancel
+	h.takeLimit()
 	h.work.Go(func() {
 		defer cancel()
 		h.run(ctx)
@@ -240,6 +244,7 @@ func (h *Handle) follow(ctx context.Context, conn net.Conn) error {
 	h.mu.Lock()
 	h.shim = m.Hello.Shim.id()
 	h.mu.Unlock()
+	h.takeLimit()
 	ctx, cancel := context.WithCancel(ctx)
 	var sending sync.WaitGroup
 	defer sending.Wait()
@@ -259,11 +264,17 @@ func (h *Handle) follow(ctx context.Context, conn net.Conn) error {
 		if m.Status.Phase == Ended {
 			return nil // the result on disk says it, and more
 		}
+		h.mu.Lock()
+		extending := h.extension() != nil
+		h.mu.Unlock()
+		if extending {
+			h.takeLimit()
+		}
 		h.change(func() { h.status = m.Status.status() })
 	}
 }
 
-// sendOrders sends pings, and the kill until the shim says that it was taken. It returns when ctx ends or the connection fails.
+// sendOrders sends pings, and the kill or the extension until the shim says that it was taken. It returns when ctx ends or the connection fails.
 func (h *Handle) sendOrders(ctx context.Context, conn net.Conn) {
 	ping := time.NewTicker(keepalive)
 	defer ping.Stop()
@@ -273,10 +284,13 @@ func (h *Handle) sendOrders(ctx context.Context, conn net.Conn) {
 		if h.status.Killing != "" {
 			reason = ""
 		}
+		extend := h.extension()
 		h.mu.Unlock()
 		m := message{Type: typePing}
 		if reason != "" {
 			m = message{Type: typeKill, Kill: &killBody{Reason: reason}}
+		} else if extend != nil {
+			m = message{Type: typeExtend, Extend: extend}
 		}
 		if send(conn, m) != nil {
 			return

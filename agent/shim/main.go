@@ -89,6 +89,9 @@ func runShim(dir string, report *reporter, log *slog.Logger) error {
 		return err
 	}
 	defer func() { _, _ = s.listener.Close(), s.home.Close() }()
+	if err := s.limit.keep(dir); err != nil {
+		return err
+	}
 	if err := writeRecord(dir, processName, kindProcess, s.process, replace); err != nil {
 		return err
 	}
@@ -156,6 +159,8 @@ func prepare(dir string, log *slog.Logger) (*supervisor, error) {
 	return &supervisor{
 		dir: dir, order: o, self: self, log: log, listener: listener, home: home, board: newBoard(),
 		kills:   make(chan string),
+		limits:  make(chan time.Duration),
+		limit:   limit{max: o.Spec.MaxRuntime},
 		process: processRecord{Boot: o.Boot, Shim: identityOf(self)},
 	}, nil
 }

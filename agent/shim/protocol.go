@@ -20,8 +20,8 @@ import (
 const protocolVersion = 1
 
 // On the socket and on the report pipe go messages: length in 4 bytes, big endian, and CBOR. A shim sends hello and a status, then a status whenever
-// something changed and at least every keepalive; an agent sends pings as often, and kill. Neither waits for an answer: that a kill was taken shows in
-// the next status. Times are Unix nanoseconds.
+// something changed and at least every keepalive; an agent sends pings as often, kill and extend. Neither waits for an answer: that a kill was taken shows
+// in the next status, that the limit was lengthened in limit.cbor, which is written before the next status. Times are Unix nanoseconds.
 const (
 	messageLimit = 16 << 10
 	reasonLimit  = 1 << 10 // of a kill reason or a problem, in bytes
@@ -43,6 +43,7 @@ const (
 	typePing    messageType = 4
 	typeRefused messageType = 5 // on the report pipe: another shim has the job, or had it
 	typeFailed  messageType = 6 // on the report pipe: this shim cannot run, and the job has not begun
+	typeExtend  messageType = 7 // only to a shim with a limit.cbor: an earlier one hangs up on what it does not know
 )
 
 type message struct {
@@ -51,6 +52,7 @@ type message struct {
 	Status  *statusBody  `cbor:"3,keyasint,omitempty"`
 	Kill    *killBody    `cbor:"4,keyasint,omitempty"`
 	Problem *problemBody `cbor:"5,keyasint,omitempty"`
+	Extend  *extendBody  `cbor:"6,keyasint,omitempty"`
 }
 
 type helloBody struct {
@@ -69,6 +71,11 @@ type statusBody struct {
 
 type killBody struct {
 	Reason string `cbor:"1,keyasint"`
+}
+
+// extendBody lengthens the limit of the job, counted from its start. One that is not longer changes nothing.
+type extendBody struct {
+	MaxRuntime time.Duration `cbor:"1,keyasint"`
 }
 
 type problemBody struct {

@@ -35,6 +35,7 @@ func (e *CorruptError) Unwrap() error { return e.Err }
 const (
 	specName    = "spec.cbor"
 	processName = "process.cbor"
+	limitName   = "limit.cbor"
 	resultName  = "result.cbor"
 	lockName    = "lock"
 	socketName  = "sock"
@@ -50,6 +51,7 @@ const (
 	kindSpec    = 1
 	kindProcess = 2
 	kindResult  = 3
+	kindLimit   = 4
 )
 
 // A record larger than this is none of ours: an environment has at most 64 KiB, a command line at most what the kernel takes.
@@ -70,6 +72,12 @@ type processRecord struct {
 	Shim      identity `cbor:"2,keyasint"`
 	Job       identity `cbor:"3,keyasint"` // zero before the fork, and for a hold
 	StartedAt int64    `cbor:"4,keyasint"` // Unix time in ns, 0 before the fork
+}
+
+// limitRecord is the limit that the shim ends the job by. It is there before the job begins, and that it is there says that the shim takes extend: one of
+// an earlier release has none. It is a file and no field of a status, because an agent of an earlier release refuses a status with a field it does not know.
+type limitRecord struct {
+	MaxRuntime time.Duration `cbor:"1,keyasint"` // 0: no limit
 }
 
 // identity is a proc.ID as it lies on disk.

@@ -67,10 +67,11 @@ func (b *board) listen() (ear chan struct{}, done func()) {
 
 // server answers agents on the job's socket.
 type server struct {
-	board *board
-	kills chan<- string
-	hello helloBody
-	log   *slog.Logger
+	board  *board
+	kills  chan<- string
+	limits chan<- time.Duration
+	hello  helloBody
+	log    *slog.Logger
 }
 
 // run accepts until the listener is closed, and returns when every agent has been told the end or has gone.
@@ -154,6 +155,14 @@ func (s *server) listenTo(ctx context.Context, conn net.Conn) {
 		case m.Type == typeKill && m.Kill != nil:
 			select {
 			case s.kills <- m.Kill.Reason:
+			case <-s.board.turned:
+				return
+			case <-ctx.Done():
+				return
+			}
+		case m.Type == typeExtend && m.Extend != nil:
+			select {
+			case s.limits <- m.Extend.MaxRuntime:
 			case <-s.board.turned:
 				return
 			case <-ctx.Done():

@@ -38,7 +38,9 @@ type supervisor struct {
 	log      *slog.Logger
 	listener net.Listener
 	board    *board
-	kills    chan string // from agents
+	kills    chan string        // from agents
+	limits   chan time.Duration // from agents
+	limit    limit
 	process  processRecord
 	home     *os.File // the directory, whatever becomes of its name
 }
@@ -51,7 +53,7 @@ func (s *supervisor) homeless() bool {
 
 // run takes the job to its end. When it returns the result is on disk and those who listened know.
 func (s *supervisor) run(report *reporter) {
-	srv := &server{board: s.board, kills: s.kills, hello: helloBody{protocolVersion, s.order.Spec.JobID, identityOf(s.self)}, log: s.log}
+	srv := &server{board: s.board, kills: s.kills, limits: s.limits, hello: helloBody{protocolVersion, s.order.Spec.JobID, identityOf(s.self)}, log: s.log}
 	served := make(chan struct{})
 	go func() { defer close(served); srv.run(s.listener) }()
 
@@ -133,8 +135,7 @@ func (s *supervisor) watch(job proc.ID, p *pump, started func()) Result {
 	started()
 
 	spec := s.order.Spec
-	maxRuntime := newWatchdog(spec.MaxRuntime)
-	defer maxRuntime.Stop()
+	defer s.limit.start().Stop()
 	idle := newWatchdog(spec.IdleTimeout)
 	defer idle.Stop()
 	home := time.NewTicker(homeCheck)
@@ -176,8 +177,12 @@ func (s *supervisor) watch(job proc.ID, p *pump, started func()) Result {
 		select {
 		case reason := <-s.kills:
 			end(killReason(reason))
-		case <-maxRuntime.C:
-			end(fmt.Sprintf("max_runtime exceeded (%s)", spec.MaxRuntime))
+		case longer := <-s.limits:
+			if !began {
+				s.lengthen(longer)
+			}
+		case <-s.limit.watchdog.C:
+			end(s.limit.reason())
 		case <-idle.C:
 			if quiet := p.idle(); quiet < spec.IdleTimeout {
 				idle.Reset(spec.IdleTimeout - quiet)
@@ -268,8 +273,7 @@ func sweepTree(ctx context.Context, target proc.Target, grace time.Duration) swe
 func (s *supervisor) hold(writer *spool.Writer, started func()) Result {
 	s.announce(proc.ID{})
 	started()
-	maxRuntime := newWatchdog(s.order.Spec.MaxRuntime)
-	defer maxRuntime.Stop()
+	defer s.limit.start().Stop()
 	home := time.NewTicker(homeCheck)
 	defer home.Stop()
 	var reason string
@@ -277,8 +281,10 @@ func (s *supervisor) hold(writer *spool.Writer, started func()) Result {
 		select {
 		case reason = <-s.kills:
 			reason = killReason(reason)
-		case <-maxRuntime.C:
-			reason = fmt.Sprintf("max_runtime exceeded (%s)", s.order.Spec.MaxRuntime)
+		case longer := <-s.limits:
+			s.lengthen(longer)
+		case <-s.limit.watchdog.C:
+			reason = s.limit.reason()
 		case <-home.C:
 			if s.homeless() {
 				reason = reasonHomeless

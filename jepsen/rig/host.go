@@ -207,9 +207,9 @@ func (h *Host) reported() []wire.ReportedJob {
 		if j.acked {
 			continue
 		}
-		r := wire.ReportedJob{Job: n, Lease: j.start.Lease, Phase: wire.PhaseRunning}
+		r := wire.ReportedJob{Job: n, Lease: j.start.Lease, Phase: wire.PhaseRunning, MaxRuntimeS: j.start.MaxRuntimeS}
 		if j.outcome != nil {
-			r.Phase = wire.PhaseEnded
+			r.Phase, r.MaxRuntimeS = wire.PhaseEnded, 0
 		}
 		all = append(all, r)
 	}
@@ -243,6 +243,10 @@ func (h *Host) Order(_ context.Context, o wire.Order) wire.OrderAck {
 		}
 		if j.outcome == nil {
 			j.end(command.EndKilled, 143, o.Reason)
+		}
+	case wire.OrderExtend:
+		if j := h.jobs[o.Job]; j != nil && j.start.Lease == o.Lease && j.start.MaxRuntimeS > 0 {
+			j.start.MaxRuntimeS = max(j.start.MaxRuntimeS, o.MaxRuntimeS)
 		}
 	}
 	return wire.OrderAck{Job: h.one(o.Job)}
