@@ -29,6 +29,9 @@ type Deps struct {
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
 	// Ready, if set, is called once the agent has adopted its jobs.
 	Ready func()
+	// Sources detect facts about the devices, in addition to those of the host.
+	// Where two say the same key, the later one counts.
+	Sources []Source
 }
 
 // agent is one process's work. Jobs are in jobs.go.
@@ -43,6 +46,7 @@ type agent struct {
 	isolated  bool
 	proofs    proofCache
 	janitor   *janitor
+	keeper    *keeper
 
 	ctx  context.Context // ends when the agent stops
 	wait sync.WaitGroup
@@ -107,6 +111,7 @@ func Run(ctx context.Context, config Config, deps Deps) error {
 		return err
 	}
 	a.wait.Go(a.janitor.run)
+	a.observe()
 	if deps.Ready != nil {
 		deps.Ready()
 	}
@@ -147,7 +152,35 @@ func newAgent(ctx context.Context, config Config, deps Deps) (*agent, error) {
 	}
 	a.isolated = aloneInNamespace()
 	a.janitor = newJanitor(a)
+	a.keeper = newKeeper(config.Devices, append([]Source{hostFacts}, deps.Sources...), a.log, a.factsChanged)
 	return a, nil
+}
+
+// observe begins to look at the host, and returns once the first facts are
+// there, or will be late.
+func (a *agent) observe() {
+	a.wait.Go(func() { a.keeper.run(a.ctx) })
+	if dir := a.config.SheetDir; dir != "" {
+		read := func(context.Context) (sheets, error) { return readSheets(dir, a.keeper.devices), nil }
+		a.wait.Go(func() {
+			repeat(a.ctx, sheetsEvery, sheetsTimeout, read, func(s sheets, err error) {
+				if err != nil {
+					a.log.Warn("usage sheets not read", "path", dir, "error", err)
+					return
+				}
+				a.keeper.hearSheets(s)
+			})
+		})
+	}
+	a.keeper.await(a.ctx)
+}
+
+// factsChanged tells the link. It never blocks.
+func (a *agent) factsChanged() {
+	select {
+	case a.changed <- struct{}{}:
+	default:
+	}
 }
 
 // agentOOMScore is above the shims': the agent can be started again.

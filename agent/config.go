@@ -40,6 +40,8 @@ type Config struct {
 	RequireManualClear bool
 	SpoolBound         int64 // bytes of output kept of one job; 0: the spool's default
 	KillGrace          time.Duration
+	// SheetDir is where usage sheets are; "" : none are looked for.
+	SheetDir string
 	// KeepJobs and KeepBytes bound what is kept of jobs whose outcome is acked.
 	KeepJobs  int
 	KeepBytes int64
@@ -68,6 +70,7 @@ type fileConfig struct {
 	KillGrace          time.Duration `yaml:"kill_grace"`
 	KeepJobs           int           `yaml:"keep_jobs"`
 	KeepBytes          int64         `yaml:"keep_bytes"`
+	SheetDir           string        `yaml:"sheet_dir"`
 
 	Hooks             any `yaml:"hooks"`
 	HeartbeatInterval any `yaml:"heartbeat_interval"`
@@ -78,7 +81,6 @@ type fileConfig struct {
 	VerifyDir         any `yaml:"verify_dir"`
 	VerifyTimeout     any `yaml:"verify_timeout"`
 	VerifyPassBudget  any `yaml:"verify_pass_budget"`
-	SheetDir          any `yaml:"sheet_dir"`
 }
 
 // fileDevice is a name or an object.
@@ -138,6 +140,12 @@ func (f *fileConfig) config() (Config, error) {
 		return Config{}, fmt.Errorf("data_dir: %w", err)
 	}
 	c.DataDir = abs
+	if c.SheetDir = f.SheetDir; c.SheetDir == "" {
+		c.SheetDir = DefaultSheetDir
+	}
+	if c.SheetDir, err = filepath.Abs(c.SheetDir); err != nil {
+		return Config{}, fmt.Errorf("sheet_dir: %w", err)
+	}
 	if c.KillGrace <= 0 {
 		c.KillGrace = defaultKillGrace
 	}
@@ -227,7 +235,6 @@ func (f *fileConfig) notices() []string {
 		{"verify_dir", f.VerifyDir, notYet},
 		{"verify_timeout", f.VerifyTimeout, notYet},
 		{"verify_pass_budget", f.VerifyPassBudget, notYet},
-		{"sheet_dir", f.SheetDir, notYet},
 	}
 	var out []string
 	for _, k := range keys {

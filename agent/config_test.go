@@ -40,6 +40,7 @@ kill_grace: 3s
 heartbeat_interval: 10s
 poll_wait: 30s
 hooks: {timeout: 5s}
+sheet_dir: /srv/sheets
 `)
 	if err != nil {
 		t.Fatal(err)
@@ -48,7 +49,8 @@ hooks: {timeout: 5s}
 		Controllers: []string{"10.0.0.1:7401", "c2.example:7401"}, Token: "secret", Host: "box", DataDir: "/srv/rc",
 		Devices:            []Device{{Name: "gpu0"}, {Name: "gpu1", MaxRuntime: time.Hour, Labels: map[string]string{"vram": "80G", "ecc": "true", "slot": "3"}}},
 		RequireManualClear: true, SpoolBound: 1 << 20, KillGrace: 3 * time.Second, KeepJobs: defaultKeepJobs, KeepBytes: defaultKeepBytes,
-		Notices: c.Notices,
+		SheetDir: "/srv/sheets",
+		Notices:  c.Notices,
 	}
 	if !reflect.DeepEqual(c, want) {
 		t.Errorf("got  %+v\nwant %+v", c, want)
@@ -67,7 +69,7 @@ func TestConfigDefaults(t *testing.T) {
 		t.Fatal(err)
 	}
 	host, _ := os.Hostname()
-	if c.Host != host || c.DataDir != DefaultDataDir || c.KillGrace != 10*time.Second || !c.RequireManualClear || c.Token != "" || len(c.Notices) != 0 {
+	if c.Host != host || c.DataDir != DefaultDataDir || c.SheetDir != DefaultSheetDir || c.KillGrace != 10*time.Second || !c.RequireManualClear || c.Token != "" || len(c.Notices) != 0 {
 		t.Errorf("got %+v", c)
 	}
 }

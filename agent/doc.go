@@ -11,6 +11,9 @@
 // outlive it as well is on disk: the fence and the cluster's facts (state.go),
 // and one directory for each job.
 //
+// What the host tells of its devices is in facts.go (what is held, and when it
+// is told), round.go, source.go and sheets.go.
+//
 // Start with agent.go, then handler.go (what the leader may order) and
 // start.go (how a job begins).
 package agent

@@ -212,8 +212,8 @@ func (a *agent) Hello() wire.Hello {
 		MachineID: a.machineID, BootID: a.bootID, Jobs: jobs, Proof: a.proof(),
 		RequireManualClear: a.config.RequireManualClear, Version: a.deps.Version,
 	}
-	detected := detectedLabels()
 	for _, d := range a.config.Devices {
+		detected := a.keeper.detected(d.Name)
 		hello.Devices = append(hello.Devices, wire.AgentDevice{
 			Name: d.Name, MaxRuntimeS: int64(d.MaxRuntime.Seconds()), Declared: labelList(d.Labels), Detected: detected,
 			KeepDetected: detected == nil, Begun: a.state.begun(d.Name),
@@ -221,6 +221,9 @@ func (a *agent) Hello() wire.Hello {
 	}
 	return hello
 }
+
+// Facts implements session.Handler.
+func (a *agent) Facts() wire.Facts { return a.keeper.facts() }
 
 // Controllers implements session.Handler.
 func (a *agent) Controllers(list []wire.Controller) {

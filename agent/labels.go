@@ -2,17 +2,24 @@ package agent
 
 import (
 	"bytes"
-	"cmp"
+	"context"
+	"fmt"
 	"maps"
 	"os"
 	"runtime"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
 	"rcd/wire"
+)
+
+const (
+	hostEvery   = 10 * time.Second
+	hostTimeout = 5 * time.Second
 )
 
 // labelList returns labels sorted by key.
@@ -24,38 +31,47 @@ func labelList(labels map[string]string) []wire.LabelKV {
 	return out
 }
 
-// detectedLabels returns the facts about the host that every device of it has,
-// sorted by key. A fact that cannot be had is left out.
-func detectedLabels() []wire.LabelKV {
-	out := []wire.LabelKV{{Key: "cpus", Value: strconv.Itoa(runtime.NumCPU())}}
-	if total, ok := memTotal(); ok {
-		out = append(out, wire.LabelKV{Key: "mem_total_bytes", Value: strconv.FormatUint(total, 10)})
+// hostFacts detects what every device of the host has: what the kernel tells
+// for nothing.
+var hostFacts = Source{Name: "host", Every: hostEvery, Timeout: hostTimeout,
+	Detect: func(context.Context) (Labels, error) { return Labels{"": hostLabels()}, nil }}
+
+// hostLabels returns the facts of the host. One that cannot be had is left out.
+func hostLabels() map[string]string {
+	out := map[string]string{"cpus": strconv.Itoa(runtime.NumCPU()), "arch": runtime.GOARCH, "os": runtime.GOOS}
+	if data, err := os.ReadFile("/proc/meminfo"); err == nil {
+		if kib, ok := memInfo(data, "MemTotal"); ok {
+			out["mem_total"] = mib(kib)
+			out["mem_total_bytes"] = strconv.FormatUint(kib*1024, 10)
+		}
+		if kib, ok := memInfo(data, "MemAvailable"); ok {
+			out["mem_free"] = mib(kib)
+		}
 	}
 	var fs unix.Statfs_t
 	if unix.Statfs("/", &fs) == nil {
-		out = append(out, wire.LabelKV{Key: "disk_free_bytes", Value: strconv.FormatUint(fs.Bavail*uint64(fs.Bsize), 10)})
+		out["disk_free_bytes"] = strconv.FormatUint(fs.Bavail*uint64(fs.Bsize), 10)
 	}
 	var name unix.Utsname
 	if unix.Uname(&name) == nil {
 		release, _, _ := bytes.Cut(name.Release[:], []byte{0})
-		out = append(out, wire.LabelKV{Key: "kernel", Value: string(release)})
+		out["kernel"] = string(release)
 	}
-	slices.SortFunc(out, func(x, y wire.LabelKV) int { return cmp.Compare(x.Key, y.Key) })
 	return out
 }
 
-func memTotal() (uint64, bool) {
-	data, err := os.ReadFile("/proc/meminfo")
-	if err != nil {
-		return 0, false
-	}
+// mib writes an amount as vram is written, so that mem_free>=16G compares.
+func mib(kib uint64) string { return fmt.Sprintf("%dM", kib/1024) }
+
+// memInfo returns a line of /proc/meminfo, in KiB.
+func memInfo(data []byte, name string) (uint64, bool) {
 	for line := range strings.Lines(string(data)) {
-		rest, ok := strings.CutPrefix(line, "MemTotal:")
+		rest, ok := strings.CutPrefix(line, name+":")
 		if !ok {
 			continue
 		}
 		kib, err := strconv.ParseUint(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(rest), "kB")), 10, 64)
-		return kib * 1024, err == nil
+		return kib, err == nil
 	}
 	return 0, false
 }

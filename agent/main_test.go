@@ -70,6 +70,7 @@ type control struct {
 	hellos   []wire.Hello
 	running  map[uint64]bool
 	deaf     bool // outcomes are not acked
+	facts    []wire.Facts
 }
 
 func newControl(t *testing.T) *control {
@@ -137,6 +138,13 @@ func (c *control) Desired(string, uint64) ([]session.Desired, bool) {
 		out = append(out, d)
 	}
 	return out, true
+}
+
+func (c *control) Facts(_ context.Context, _, _ string, f wire.Facts) (uint64, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.facts = append(c.facts, f)
+	return 7, nil
 }
 
 // No device of this table is ever in quarantine.

@@ -58,7 +58,8 @@ func (a agents) Admit(ctx context.Context, hello wire.Hello) (session.Admission,
 		}
 	}
 	a.c.live.Admit(hello.Host, time.Now())
-	return session.Admission{ClusterID: a.c.identity.Self().ClusterID, Index: a.c.machine.Index()}, nil
+	view := a.c.machine.View()
+	return session.Admission{ClusterID: a.c.identity.Self().ClusterID, Index: view.Index(), Facts: factsOf(view, hello).Digest()}, nil
 }
 
 // WantsProof implements session.Backend. A device whose automatic returns are

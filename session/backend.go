@@ -37,6 +37,11 @@ type Backend interface {
 	// Without acked, or with an error, the agent says it again.
 	Finish(ctx context.Context, host, instance string, outcome wire.Outcome) (index uint64, acked bool, err error)
 
+	// Facts hands what a host tells of its devices to the lease table; what the
+	// table has already costs no entry. A *Refusal goes to the agent, which says
+	// the same no more; after any other error it says it again.
+	Facts(ctx context.Context, host, instance string, facts wire.Facts) (index uint64, err error)
+
 	// WantsProof reports whether a device of the host is in quarantine for a
 	// reason that another hello of it may answer.
 	WantsProof(hello wire.Hello) bool
@@ -98,6 +103,9 @@ func (c *RoleCell) Set(role Role) {
 type Admission struct {
 	ClusterID string
 	Index     uint64
+	// Facts is the digest (wire.Facts.Digest) of what the table has of the
+	// host's devices and sheets; nil makes the agent tell all of it.
+	Facts []byte
 }
 
 // Refusal says why an agent is not taken in and what to do about it.

@@ -58,8 +58,13 @@ func samples() map[string]wire.AgentMessage {
 			OutputDigest: []byte{1, 2, 3}, OutputKnown: true, OutputGap: true, Survivors: "pid 9 (sh)"}},
 		"outcome_no_code": {Outcome: &wire.Outcome{Job: 7, Lease: 41, End: 3, Reason: "record lost"}},
 		"outcome_ack":     {OutcomeAck: &wire.OutcomeAck{Job: 7, Lease: 41, Index: 905}},
-		"refused":         {Refused: &wire.Refused{Code: "wrong_machine", Message: "retire the host first"}},
-		"bytes_hello":     {BytesHello: &wire.BytesHello{Host: "box", Instance: "i", Term: 5}},
+		"welcome_2": {Welcome: &wire.Welcome{Leader: "c1", ClusterID: "k", Generation: 1, Term: 5, Index: 900, Controllers: controllers,
+			Facts: []byte{1, 2, 3}}},
+		"facts": {Facts: &wire.Facts{Seq: 4, Labels: []wire.DeviceFacts{{Name: "gpu0", Detected: []wire.LabelKV{{Key: "cpus", Value: "8"}}}},
+			Sheets: []wire.SheetText{{Body: "of the host"}, {Name: "gpu0", Body: ""}}}},
+		"facts_ack":   {FactsAck: &wire.FactsAck{Seq: 4, Index: 905, Code: "sheet_too_large", Message: "shorten it"}},
+		"refused":     {Refused: &wire.Refused{Code: "wrong_machine", Message: "retire the host first"}},
+		"bytes_hello": {BytesHello: &wire.BytesHello{Host: "box", Instance: "i", Term: 5}},
 	}
 }
 

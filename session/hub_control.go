@@ -187,11 +187,14 @@ func (s *controlSession) lead(role Role) error {
 		return errReplaced
 	}
 	defer s.hub.detach(s)
-	err = s.out.send(wire.AgentMessage{Welcome: &wire.Welcome{
+	welcome := &wire.Welcome{
 		Leader: s.hub.self, ClusterID: admission.ClusterID, Generation: role.Generation, Term: role.Term,
 		Index: admission.Index, Controllers: s.hub.backend.Controllers(),
-	}})
-	if err != nil {
+	}
+	if s.hello.Protocol >= 2 {
+		welcome.Facts = admission.Facts
+	}
+	if err := s.out.send(wire.AgentMessage{Welcome: welcome}); err != nil {
 		return err
 	}
 	s.log.Info("agent attached", "term", role.Term, "jobs", len(s.hello.Jobs))
@@ -313,6 +316,8 @@ func (s *controlSession) take(msg wire.AgentMessage) error {
 	case msg.Outcome != nil:
 		s.nameOne(wire.ReportedJob{Job: msg.Outcome.Job, Lease: msg.Outcome.Lease, Phase: wire.PhaseEnded})
 		s.finish(*msg.Outcome)
+	case msg.Facts != nil:
+		s.facts(*msg.Facts)
 	default:
 		return fmt.Errorf("a %s is not for a controller", describe(msg))
 	}

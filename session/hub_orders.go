@@ -133,7 +133,7 @@ func (s *controlSession) proof(hello wire.Hello) {
 	if hello.Host != s.hello.Host || hello.Instance != s.hello.Instance {
 		return // not what this session was opened for
 	}
-	s.work(sentKey{}, func(ctx context.Context) {
+	s.work(sentKey{kind: workProof}, func(ctx context.Context) {
 		if err := s.hub.backend.Prove(ctx, hello); err != nil && ctx.Err() == nil {
 			s.log.Warn("proof of a host not recorded", "error", err)
 		}
@@ -172,6 +172,12 @@ func (s *controlSession) reported(k jobKey) {
 // the epoch. It does nothing before the welcome, while the same thing is being
 // done, and past maxWorking: heartbeat and agent bring it up again.
 func (s *controlSession) work(key sentKey, f func(ctx context.Context)) {
+	s.workThen(key, func(ctx context.Context) func() { f(ctx); return nil })
+}
+
+// workThen is work for what the agent answers at once with the next of the same
+// kind: what f returns runs when that is taken on again.
+func (s *controlSession) workThen(key sentKey, f func(ctx context.Context) (then func())) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if _, busy := s.working[key]; busy || !s.leading || len(s.working) >= maxWorking {
@@ -186,9 +192,12 @@ func (s *controlSession) work(key sentKey, f func(ctx context.Context)) {
 		defer cancel()
 		stop := context.AfterFunc(epoch, cancel)
 		defer stop()
-		f(ctx)
+		then := f(ctx)
 		s.mu.Lock()
-		defer s.mu.Unlock()
 		delete(s.working, key)
+		s.mu.Unlock()
+		if then != nil {
+			then()
+		}
 	}()
 }

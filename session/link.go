@@ -50,7 +50,12 @@ type Handler interface {
 	Order(ctx context.Context, order wire.Order) wire.OrderAck
 	// Outcomes returns the outcomes that nobody has acked.
 	Outcomes() []wire.Outcome
-	// Changed is received from once Jobs or Outcomes have changed.
+	// Facts returns all that the host has to tell of its devices, in an order
+	// that does not change: the labels of each device unless they are not known
+	// yet, and each sheet that could be read, gone ones as empty. The link does
+	// not write to it.
+	Facts() wire.Facts
+	// Changed is received from once Jobs, Outcomes or Facts have changed.
 	Changed() <-chan struct{}
 	// Acked says that an outcome may be forgotten.
 	Acked(wire.OutcomeAck)

@@ -27,6 +27,7 @@ type linkSession struct {
 	avoided  string      // the leader it names, which has just failed
 	orders   chan wire.Order
 	prove    chan struct{} // holds one: the leader wants another hello
+	facts    factBook
 }
 
 func newLinkSession(l *Link, addr string, t *transport, out *messages) *linkSession {
@@ -180,6 +181,8 @@ func (s *linkSession) take(msg wire.AgentMessage) (*ending, error) {
 	case msg.OutcomeAck != nil:
 		delete(s.said, jobKey{msg.OutcomeAck.Job, msg.OutcomeAck.Lease})
 		s.link.handler.Acked(*msg.OutcomeAck)
+	case msg.FactsAck != nil:
+		return nil, s.factsAcked(*msg.FactsAck)
 	default:
 		return nil, fmt.Errorf("a %s is not for an agent", describe(msg))
 	}
@@ -195,6 +198,7 @@ func (s *linkSession) takeWelcome(w wire.Welcome) error {
 	s.link.book.welcomed(s.addr)
 	s.controllers(w.Controllers)
 	s.link.handler.Welcomed(w)
+	s.facts.agree(s.link.handler.Facts(), w.Facts)
 	s.link.log.Info("attached", "leader", w.Leader, "controller", s.addr, "term", w.Term)
 	return s.report(true)
 }
@@ -254,7 +258,7 @@ func (s *linkSession) heartbeat() error {
 		Seq: s.beat, Jobs: s.link.handler.Jobs(), WallMS: time.Now().UnixMilli()}})
 }
 
-// report says what has started and what has ended since it was last said in
+// report says what has started, what has ended and what facts have changed since it was last said in
 // this session; all of it again if all is set. Before the welcome nobody would
 // act on it.
 func (s *linkSession) report(all bool) error {
@@ -291,5 +295,5 @@ func (s *linkSession) report(all bool) error {
 		said[k] = now
 	}
 	s.said = said
-	return nil
+	return s.tellFacts()
 }

@@ -79,6 +79,10 @@ func describe(msg wire.AgentMessage) string {
 		return "outcome ack"
 	case msg.Refused != nil:
 		return "refusal"
+	case msg.Facts != nil:
+		return "facts"
+	case msg.FactsAck != nil:
+		return "facts ack"
 	case msg.BytesHello != nil:
 		return "bytes hello"
 	}

@@ -79,6 +79,7 @@ type node struct {
 	starts     int
 	proofs     []wire.Hello
 	wantsProof bool
+	table      factTable
 	index      uint64
 	ended      []error // of control sessions
 }
@@ -129,7 +130,7 @@ func (n *node) Admit(ctx context.Context, h wire.Hello) (Admission, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.admitted = append(n.admitted, h)
-	return Admission{ClusterID: "k", Index: n.index}, nil
+	return Admission{ClusterID: "k", Index: n.index, Facts: n.table.held.Digest()}, nil
 }
 
 func (n *node) Desired(_ string, term uint64) ([]Desired, bool) {
@@ -347,6 +348,7 @@ type host struct {
 	orders      []wire.Order
 	obey        func(o wire.Order) wire.OrderAck
 	seenErr     error
+	facts       wire.Facts
 	serve       func(ctx context.Context, conn net.Conn)
 }
 

@@ -6,7 +6,7 @@ package wire
 // a protocol goes only to a peer that has shown that it speaks it: agents send
 // it after a welcome, controllers to agents whose hello or reports say so.
 //
-// Protocol 2 added the limits in reports, and OrderExtend.
+// Protocol 2 added the limits in reports, OrderExtend, and Facts.
 const (
 	AgentProtocol    = 2
 	MinAgentProtocol = 1
@@ -30,6 +30,8 @@ type AgentMessage struct {
 	OutcomeAck   *OutcomeAck   `cbor:"10,keyasint,omitempty"` // leader → agent
 	Refused      *Refused      `cbor:"11,keyasint,omitempty"` // controller → agent: the hello is refused
 	BytesHello   *BytesHello   `cbor:"12,keyasint,omitempty"` // agent → leader, first on a bytes session
+	Facts        *Facts        `cbor:"13,keyasint,omitempty"` // agent → leader, until acked
+	FactsAck     *FactsAck     `cbor:"14,keyasint,omitempty"` // leader → agent
 }
 
 // Controller is where one controller can be reached (its --listen address as
@@ -111,6 +113,10 @@ type Welcome struct {
 	Term        uint64       `cbor:"4,keyasint"`
 	Index       uint64       `cbor:"5,keyasint"`
 	Controllers []Controller `cbor:"6,keyasint"`
+	// Facts is the Digest of the facts of the host as the table has them, so
+	// that they are not told again after each failover. Protocol 2; empty: all
+	// of them are to be told.
+	Facts []byte `cbor:"7,keyasint,omitempty"`
 }
 
 // Redirect says who leads. Leader is empty while nobody is known to.

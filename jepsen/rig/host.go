@@ -38,6 +38,7 @@ type Host struct {
 	welcomes int
 	// survivors: a walk over the processes finds some of earlier jobs.
 	survivors bool
+	facts     wire.Facts
 }
 
 type hostJob struct {
@@ -272,6 +273,21 @@ func (h *Host) Outcomes() []wire.Outcome {
 		}
 	}
 	return all
+}
+
+// SetFacts changes what the host tells of its devices.
+func (h *Host) SetFacts(f wire.Facts) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.facts = f
+	h.tell()
+}
+
+// Facts implements session.Handler.
+func (h *Host) Facts() wire.Facts {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.facts
 }
 
 // Changed implements session.Handler.

@@ -1,0 +1,101 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"rcd/fsm"
+	"rcd/fsm/command"
+	"rcd/model"
+	"rcd/session"
+	"rcd/wire"
+)
+
+// Facts implements session.Backend. Only what differs from the rows is worth an
+// entry; a device without a row has been retired, and its host brings it back,
+// facts and all, when it registers.
+func (a agents) Facts(ctx context.Context, host, instance string, f wire.Facts) (uint64, error) {
+	view := a.c.machine.View()
+	if known := view.Agent(host); known == nil || known.Instance != instance {
+		return 0, fmt.Errorf("facts of %s: it has to register first", host)
+	}
+	index := view.Index()
+	if sets := differingLabels(view, host, f.Labels); len(sets) > 0 {
+		at, err := a.record(ctx, &command.LabelsReplace{Host: host, Instance: instance, Source: model.Detected, Sets: sets})
+		if err != nil {
+			return 0, fmt.Errorf("labels of %s: %w", host, err)
+		}
+		index = at
+	}
+	if sheets := differingSheets(view, host, f.Sheets); len(sheets) > 0 {
+		at, err := a.record(ctx, &command.SheetPut{Host: host, Instance: instance, Sheets: sheets})
+		if err != nil {
+			return 0, fmt.Errorf("usage sheets of %s: %w", host, err)
+		}
+		index = at
+	}
+	return index, nil
+}
+
+// record proposes a command and makes a rejection a *session.Refusal.
+func (a agents) record(ctx context.Context, body any) (uint64, error) {
+	result, index, err := a.c.propose(ctx, body)
+	if err == nil && result.Code != command.OK {
+		err = &session.Refusal{Code: string(result.Code), Message: result.Message}
+	}
+	return index, err
+}
+
+func differingLabels(view *fsm.View, host string, told []wire.DeviceFacts) (sets []command.DeviceLabels) {
+	for _, d := range told {
+		row := view.Device(model.DeviceID(host, d.Name))
+		if row != nil && !slices.Equal(labelsOf(row.Detected), d.Detected) {
+			sets = append(sets, command.DeviceLabels{Name: d.Name, Labels: labels(d.Detected)})
+		}
+	}
+	return sets
+}
+
+func differingSheets(view *fsm.View, host string, told []wire.SheetText) (sheets []command.SheetText) {
+	for _, s := range told {
+		if s.Name != "" && view.Device(model.DeviceID(host, s.Name)) == nil {
+			continue
+		}
+		if bodyOf(view, host, s.Name) != s.Body {
+			sheets = append(sheets, command.SheetText{Name: s.Name, Body: s.Body})
+		}
+	}
+	return sheets
+}
+
+// factsOf returns what the table has of the devices that a hello names.
+func factsOf(view *fsm.View, hello wire.Hello) wire.Facts {
+	f := wire.Facts{Sheets: []wire.SheetText{{Body: bodyOf(view, hello.Host, "")}}}
+	for _, d := range hello.Devices {
+		if row := view.Device(model.DeviceID(hello.Host, d.Name)); row != nil {
+			f.Labels = append(f.Labels, wire.DeviceFacts{Name: d.Name, Detected: labelsOf(row.Detected)})
+			f.Sheets = append(f.Sheets, wire.SheetText{Name: d.Name, Body: bodyOf(view, hello.Host, d.Name)})
+		}
+	}
+	return f
+}
+
+// bodyOf returns a sheet of its own: the host's does not stand in for a
+// device's.
+func bodyOf(view *fsm.View, host, name string) string {
+	sheet := view.Sheet(&model.Device{ID: model.DeviceID(host, name), Host: host})
+	if sheet == nil || sheet.Name != name {
+		return ""
+	}
+	return sheet.Body
+}
+
+// labelsOf returns rows as the host tells them, sorted by key.
+func labelsOf(rows []model.Label) []wire.LabelKV {
+	out := make([]wire.LabelKV, 0, len(rows))
+	for _, l := range rows {
+		out = append(out, wire.LabelKV{Key: l.Key, Value: l.Value})
+	}
+	return out
+}

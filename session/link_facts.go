@@ -1,0 +1,121 @@
+package session
+
+import (
+	"bytes"
+	"time"
+
+	"rcd/internal/codec"
+	"rcd/wire"
+)
+
+// maxFactsBytes bounds one message of facts, well below what one entry of the
+// log takes. A single set of labels may be larger.
+const maxFactsBytes = 128 << 10
+
+// factKey names one thing that a host tells.
+type factKey struct {
+	sheet bool
+	name  string
+}
+
+// factBook is what one session knows about who knows what. One message is under
+// way at a time. It belongs to run's goroutine.
+type factBook struct {
+	confirmed map[factKey]string // as the leader has answered for it
+	sent      map[factKey]string // by the message under way; nil if there is none
+	seq       uint64
+	at        time.Time // when it was sent
+}
+
+// agree notes that the leader's table has the facts with this digest: if the
+// host holds the same, nothing is said again.
+func (b *factBook) agree(held wire.Facts, digest []byte) {
+	b.confirmed, b.sent = map[factKey]string{}, nil
+	if bytes.Equal(held.Digest(), digest) {
+		for _, item := range items(held) {
+			b.confirmed[item.key] = item.text
+		}
+	}
+}
+
+// next returns the message to send now, nil if there is none. Without an answer
+// for outcomeAgain the one before counts as lost.
+func (b *factBook) next(held wire.Facts, now time.Time) *wire.Facts {
+	if b.confirmed == nil || b.sent != nil && now.Sub(b.at) < outcomeAgain {
+		return nil
+	}
+	var out wire.Facts
+	sent := map[factKey]string{}
+	size := 0
+	for i, item := range items(held) {
+		if told, ok := b.confirmed[item.key]; ok && told == item.text {
+			continue
+		}
+		if size += len(item.text); size > maxFactsBytes && len(sent) > 0 {
+			break
+		}
+		sent[item.key] = item.text
+		if item.key.sheet {
+			out.Sheets = append(out.Sheets, held.Sheets[i-len(held.Labels)])
+		} else {
+			out.Labels = append(out.Labels, held.Labels[i])
+		}
+	}
+	if b.sent = nil; len(sent) == 0 {
+		return nil
+	}
+	b.seq++
+	out.Seq, b.sent, b.at = b.seq, sent, now
+	return &out
+}
+
+// answered takes the leader's word for the message under way; a word for an
+// earlier one changes nothing.
+func (b *factBook) answered(seq uint64) bool {
+	if b.sent == nil || seq != b.seq {
+		return false
+	}
+	for k, text := range b.sent {
+		b.confirmed[k] = text
+	}
+	b.sent = nil
+	return true
+}
+
+// item is one thing that a host tells, as text to compare.
+type item struct {
+	key  factKey
+	text string
+}
+
+// items lists the labels and then the sheets, in their order.
+func items(f wire.Facts) []item {
+	all := make([]item, 0, len(f.Labels)+len(f.Sheets))
+	for _, d := range f.Labels {
+		all = append(all, item{factKey{name: d.Name}, string(codec.MustMarshal(d.Detected))})
+	}
+	for _, s := range f.Sheets {
+		all = append(all, item{factKey{sheet: true, name: s.Name}, s.Body})
+	}
+	return all
+}
+
+// tellFacts sends what the leader does not know yet.
+func (s *linkSession) tellFacts() error {
+	msg := s.facts.next(s.link.handler.Facts(), time.Now())
+	if msg == nil {
+		return nil
+	}
+	return s.out.send(wire.AgentMessage{Facts: msg})
+}
+
+// factsAcked takes the leader's answer and goes on with what is left.
+func (s *linkSession) factsAcked(ack wire.FactsAck) error {
+	if !s.facts.answered(ack.Seq) {
+		return nil
+	}
+	if ack.Code != "" {
+		s.link.log.Warn("facts of this host refused; they are told again when they have changed", "code", ack.Code, "message", ack.Message)
+	}
+	return s.tellFacts()
+}
