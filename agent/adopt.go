@@ -199,7 +199,9 @@ func (a *agent) unbegin(k key) error {
 	return shim.RemoveDir(a.dirOf(k))
 }
 
-// rebuildFence raises a lost fence to what the jobs' records say.
+// rebuildFence raises a lost fence to what the jobs' records say. One that
+// cannot be read may be of any device, so the fence of each may be too low: they
+// all wait for a person.
 func (a *agent) rebuildFence() error {
 	keys, err := a.jobKeys()
 	if err != nil {
@@ -209,6 +211,12 @@ func (a *agent) rebuildFence() error {
 		spec, err := shim.Load(a.dirOf(k))
 		if err != nil {
 			a.log.Warn("job does not help to rebuild the fence", "job", k.job, "error", err)
+			// A lease whose end is in the log is not ordered again.
+			if _, over := os.Stat(filepath.Join(a.dirOf(k), ackedFile)); errors.Is(err, shim.ErrCorrupt) && over != nil {
+				if err := a.fault(a.keeper.devices, "the record of begun leases was lost and could not be rebuilt: "+err.Error()); err != nil {
+					return err
+				}
+			}
 			continue
 		}
 		if err := a.state.raise(devicesIn(spec.Env), k.lease); err != nil {

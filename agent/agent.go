@@ -130,6 +130,7 @@ func newAgent(ctx context.Context, config Config, deps Deps) (*agent, error) {
 	if err := proc.SetOOMScore(0, agentOOMScore); err != nil {
 		a.log.Debug("OOM score not lowered", "error", err)
 	}
+	a.keeper = newKeeper(config.Devices, append([]Source{hostFacts}, deps.Sources...), a.log, a.factsChanged)
 	var err error
 	if a.bootID, err = proc.BootID(); err != nil {
 		return nil, err
@@ -152,7 +153,6 @@ func newAgent(ctx context.Context, config Config, deps Deps) (*agent, error) {
 	}
 	a.isolated = aloneInNamespace()
 	a.janitor = newJanitor(a)
-	a.keeper = newKeeper(config.Devices, append([]Source{hostFacts}, deps.Sources...), a.log, a.factsChanged)
 	return a, nil
 }
 

@@ -71,6 +71,7 @@ type control struct {
 	running  map[uint64]bool
 	deaf     bool // outcomes are not acked
 	facts    []wire.Facts
+	faults   []wire.DeviceFault
 }
 
 func newControl(t *testing.T) *control {
@@ -144,6 +145,13 @@ func (c *control) Facts(_ context.Context, _, _ string, f wire.Facts) (uint64, e
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.facts = append(c.facts, f)
+	return 7, nil
+}
+
+func (c *control) Fault(_ context.Context, _, _ string, f wire.DeviceFault) (uint64, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.faults = append(c.faults, f)
 	return 7, nil
 }
 

@@ -20,6 +20,7 @@ var errCorrupt = errors.New("corrupt record")
 const (
 	fenceFile   = "fence.cbor"
 	clusterFile = "cluster.cbor"
+	faultsFile  = "faults.cbor"
 	jobsDir     = "jobs"
 )
 
@@ -28,6 +29,7 @@ const (
 	kindFence   = 1
 	kindCluster = 2
 	kindOutcome = 3
+	kindFaults  = 4
 )
 
 const recordVersion = 1
@@ -48,6 +50,11 @@ type cluster struct {
 	Controllers []wire.Controller `cbor:"5,keyasint"`
 }
 
+// faults is what nobody has acked yet.
+type faults struct {
+	Details map[string]string `cbor:"1,keyasint"` // by device
+}
+
 // state is the durable state of an agent. All methods may be called
 // concurrently; those that change something return once it is on disk.
 type state struct {
@@ -56,6 +63,7 @@ type state struct {
 	mu      sync.Mutex // guards what follows, and the files
 	fence   fence
 	cluster cluster
+	faults  faults
 }
 
 // openState reads the state of a data directory. A file that cannot be read is
@@ -67,7 +75,7 @@ func openState(dir string) (s *state, fenceLost bool, problems []error, err erro
 		name string
 		kind uint16
 		into any
-	}{{fenceFile, kindFence, &s.fence}, {clusterFile, kindCluster, &s.cluster}} {
+	}{{fenceFile, kindFence, &s.fence}, {clusterFile, kindCluster, &s.cluster}, {faultsFile, kindFaults, &s.faults}} {
 		err := readRecord(filepath.Join(dir, file.name), file.kind, file.into)
 		switch {
 		case err == nil, errors.Is(err, os.ErrNotExist):
@@ -77,10 +85,13 @@ func openState(dir string) (s *state, fenceLost bool, problems []error, err erro
 			if err := os.Rename(path, path+".corrupt"); err != nil {
 				return nil, false, nil, fmt.Errorf("set a corrupt file aside: %w", err)
 			}
-			if file.kind == kindFence {
+			switch file.kind {
+			case kindFence:
 				s.fence, fenceLost = fence{}, true
-			} else {
+			case kindCluster:
 				s.cluster = cluster{}
+			case kindFaults:
+				s.faults = faults{}
 			}
 		default:
 			return nil, false, nil, err

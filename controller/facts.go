@@ -38,6 +38,21 @@ func (a agents) Facts(ctx context.Context, host, instance string, f wire.Facts) 
 	return index, nil
 }
 
+// Fault implements session.Backend. A device that waits for an operator already
+// is not worth an entry.
+func (a agents) Fault(ctx context.Context, host, instance string, f wire.DeviceFault) (uint64, error) {
+	id := model.DeviceID(host, f.Device)
+	view := a.c.machine.View()
+	if row := view.Device(id); row != nil && row.State == model.DeviceUnhealthy && row.Reason == model.ReasonFault {
+		return view.Index(), nil
+	}
+	index, err := a.record(ctx, &command.DeviceFault{Device: id, Instance: instance, Detail: f.Detail})
+	if err != nil {
+		return 0, fmt.Errorf("fault of %s: %w", id, err)
+	}
+	return index, nil
+}
+
 // record proposes a command and makes a rejection a *session.Refusal.
 func (a agents) record(ctx context.Context, body any) (uint64, error) {
 	result, index, err := a.c.propose(ctx, body)

@@ -90,3 +90,28 @@ func TestFactsOfAHostReachTheTableAndCostNoMoreThanTheyHaveTo(t *testing.T) {
 	c.host.SetFacts(facts)
 	c.eventually("sheet gone", func() error { return has("box:gpu1", "", "of the host", true) })
 }
+
+func TestAFaultThatAHostSaysTakesTheDeviceOutForAPerson(t *testing.T) {
+	c := start(t)
+	c.host.Fault(wire.DeviceFault{Device: "gpu9", Detail: "of no device"})
+	c.host.Fault(wire.DeviceFault{Device: "gpu1", Detail: "fan stopped"})
+	c.eventually("device out of the pool", func() error {
+		d, _, err := c.device("box:gpu1")
+		if err != nil {
+			return err
+		}
+		if d.State != model.DeviceUnhealthy || d.Reason != model.ReasonFault || d.Detail != "fan stopped" {
+			return fmt.Errorf("%+v", d)
+		}
+		return nil
+	})
+	c.eventually("acked", func() error {
+		if left := c.host.Faults(); len(left) != 1 || left[0].Device != "gpu9" {
+			return fmt.Errorf("left %v", left)
+		}
+		return nil
+	})
+	if d, _, err := c.device("box:gpu0"); err != nil || d.State != model.DeviceReady {
+		t.Errorf("the other device: %+v, %v", d, err)
+	}
+}

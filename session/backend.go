@@ -42,6 +42,11 @@ type Backend interface {
 	// the same no more; after any other error it says it again.
 	Facts(ctx context.Context, host, instance string, facts wire.Facts) (index uint64, err error)
 
+	// Fault takes a device out of the pool until an operator returns it. A
+	// *Refusal goes to the agent, which keeps the fault for its next session;
+	// after any other error it says it again.
+	Fault(ctx context.Context, host, instance string, fault wire.DeviceFault) (index uint64, err error)
+
 	// WantsProof reports whether a device of the host is in quarantine for a
 	// reason that another hello of it may answer.
 	WantsProof(hello wire.Hello) bool

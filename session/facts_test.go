@@ -19,6 +19,7 @@ type factTable struct {
 	told    []wire.Facts
 	refuse  *Refusal
 	failing bool
+	faults  []wire.DeviceFault
 }
 
 func (n *node) Facts(_ context.Context, _, _ string, f wire.Facts) (uint64, error) {

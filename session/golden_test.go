@@ -62,6 +62,8 @@ func samples() map[string]wire.AgentMessage {
 			Facts: []byte{1, 2, 3}}},
 		"facts": {Facts: &wire.Facts{Seq: 4, Labels: []wire.DeviceFacts{{Name: "gpu0", Detected: []wire.LabelKV{{Key: "cpus", Value: "8"}}}},
 			Sheets: []wire.SheetText{{Body: "of the host"}, {Name: "gpu0", Body: ""}}}},
+		"fault":       {Fault: &wire.DeviceFault{Device: "gpu0", Detail: "its record cannot be read"}},
+		"fault_ack":   {FaultAck: &wire.FaultAck{DeviceFault: wire.DeviceFault{Device: "gpu0", Detail: "its record cannot be read"}, Index: 9, Code: "device_not_found", Message: "register it"}},
 		"facts_ack":   {FactsAck: &wire.FactsAck{Seq: 4, Index: 905, Code: "sheet_too_large", Message: "shorten it"}},
 		"refused":     {Refused: &wire.Refused{Code: "wrong_machine", Message: "retire the host first"}},
 		"bytes_hello": {BytesHello: &wire.BytesHello{Host: "box", Instance: "i", Term: 5}},

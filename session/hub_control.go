@@ -58,7 +58,8 @@ type controlSession struct {
 type sentKey struct {
 	kind ActionKind
 	jobKey
-	limit int64 // of an extend: another one is another order
+	limit  int64  // of an extend: another one is another order
+	device string // of a fault
 }
 
 // ServeControl serves one accepted control connection until it ends, and
@@ -318,6 +319,8 @@ func (s *controlSession) take(msg wire.AgentMessage) error {
 		s.finish(*msg.Outcome)
 	case msg.Facts != nil:
 		s.facts(*msg.Facts)
+	case msg.Fault != nil:
+		s.fault(*msg.Fault)
 	default:
 		return fmt.Errorf("a %s is not for a controller", describe(msg))
 	}

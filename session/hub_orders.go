@@ -44,7 +44,7 @@ func (s *controlSession) reconcile(role Role) error {
 func (s *controlSession) orderFor(a Action, role Role) (wire.Order, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	key := sentKey{a.Kind, jobKey{a.Job, a.Lease}, a.MaxRuntimeS}
+	key := sentKey{kind: a.Kind, jobKey: jobKey{a.Job, a.Lease}, limit: a.MaxRuntimeS}
 	now := time.Now()
 	if at, ok := s.sent[key]; ok && now.Sub(at) < resendAfter {
 		return wire.Order{}, false

@@ -55,7 +55,12 @@ type Handler interface {
 	// yet, and each sheet that could be read, gone ones as empty. The link does
 	// not write to it.
 	Facts() wire.Facts
-	// Changed is received from once Jobs, Outcomes or Facts have changed.
+	// Faults returns the devices that a person must look at, as long as nobody
+	// has acked that.
+	Faults() []wire.DeviceFault
+	// FaultAcked is given the leader's answer to a fault.
+	FaultAcked(wire.FaultAck)
+	// Changed is received from once Jobs, Outcomes, Facts or Faults have changed.
 	Changed() <-chan struct{}
 	// Acked says that an outcome may be forgotten.
 	Acked(wire.OutcomeAck)

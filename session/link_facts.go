@@ -119,3 +119,27 @@ func (s *linkSession) factsAcked(ack wire.FactsAck) error {
 	}
 	return s.tellFacts()
 }
+
+// faultSaid is what became of a fault in this session.
+type faultSaid struct {
+	at       time.Time
+	answered bool
+}
+
+// tellFaults says every fault once, and again without an answer.
+func (s *linkSession) tellFaults(now time.Time) error {
+	said := map[wire.DeviceFault]faultSaid{}
+	for _, f := range s.link.handler.Faults() {
+		before, known := s.faults[f]
+		if known && (before.answered || now.Sub(before.at) < outcomeAgain/2) {
+			said[f] = before
+			continue
+		}
+		if err := s.out.send(wire.AgentMessage{Fault: &f}); err != nil {
+			return err
+		}
+		said[f] = faultSaid{at: now}
+	}
+	s.faults = said
+	return nil
+}

@@ -28,13 +28,14 @@ type linkSession struct {
 	orders   chan wire.Order
 	prove    chan struct{} // holds one: the leader wants another hello
 	facts    factBook
+	faults   map[wire.DeviceFault]faultSaid
 }
 
 func newLinkSession(l *Link, addr string, t *transport, out *messages) *linkSession {
 	push := time.NewTimer(pushWait)
 	push.Stop()
 	return &linkSession{link: l, addr: addr, t: t, out: out, push: push,
-		told: map[jobKey]bool{}, said: map[jobKey]time.Time{}, orders: make(chan wire.Order, maxOrders), prove: make(chan struct{}, 1)}
+		told: map[jobKey]bool{}, said: map[jobKey]time.Time{}, faults: map[wire.DeviceFault]faultSaid{}, orders: make(chan wire.Order, maxOrders), prove: make(chan struct{}, 1)}
 }
 
 // Why a session ends by the agent's own choice.
@@ -181,6 +182,9 @@ func (s *linkSession) take(msg wire.AgentMessage) (*ending, error) {
 	case msg.OutcomeAck != nil:
 		delete(s.said, jobKey{msg.OutcomeAck.Job, msg.OutcomeAck.Lease})
 		s.link.handler.Acked(*msg.OutcomeAck)
+	case msg.FaultAck != nil:
+		s.faults[msg.FaultAck.DeviceFault] = faultSaid{answered: true}
+		s.link.handler.FaultAcked(*msg.FaultAck)
 	case msg.FactsAck != nil:
 		return nil, s.factsAcked(*msg.FactsAck)
 	default:
@@ -295,5 +299,8 @@ func (s *linkSession) report(all bool) error {
 		said[k] = now
 	}
 	s.said = said
+	if err := s.tellFaults(now); err != nil {
+		return err
+	}
 	return s.tellFacts()
 }

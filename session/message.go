@@ -83,6 +83,10 @@ func describe(msg wire.AgentMessage) string {
 		return "facts"
 	case msg.FactsAck != nil:
 		return "facts ack"
+	case msg.Fault != nil:
+		return "fault"
+	case msg.FaultAck != nil:
+		return "fault ack"
 	case msg.BytesHello != nil:
 		return "bytes hello"
 	}

@@ -349,6 +349,7 @@ type host struct {
 	obey        func(o wire.Order) wire.OrderAck
 	seenErr     error
 	facts       wire.Facts
+	faults      []wire.DeviceFault
 	serve       func(ctx context.Context, conn net.Conn)
 }
 

@@ -6,7 +6,7 @@ package wire
 // a protocol goes only to a peer that has shown that it speaks it: agents send
 // it after a welcome, controllers to agents whose hello or reports say so.
 //
-// Protocol 2 added the limits in reports, OrderExtend, and Facts.
+// Protocol 2 added the limits in reports, OrderExtend, Facts and DeviceFault.
 const (
 	AgentProtocol    = 2
 	MinAgentProtocol = 1
@@ -32,6 +32,8 @@ type AgentMessage struct {
 	BytesHello   *BytesHello   `cbor:"12,keyasint,omitempty"` // agent → leader, first on a bytes session
 	Facts        *Facts        `cbor:"13,keyasint,omitempty"` // agent → leader, until acked
 	FactsAck     *FactsAck     `cbor:"14,keyasint,omitempty"` // leader → agent
+	Fault        *DeviceFault  `cbor:"15,keyasint,omitempty"` // agent → leader, until acked
+	FaultAck     *FaultAck     `cbor:"16,keyasint,omitempty"` // leader → agent
 }
 
 // Controller is where one controller can be reached (its --listen address as

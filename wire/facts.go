@@ -42,6 +42,24 @@ type FactsAck struct {
 	Message string `cbor:"4,keyasint"`
 }
 
+// DeviceFault says that a device must not be given away before a person has
+// looked at it, although no job is to blame. The agent says it until it is
+// acked. Protocol 2.
+type DeviceFault struct {
+	Device string `cbor:"1,keyasint"` // name on the host
+	Detail string `cbor:"2,keyasint"` // for people; at most 4 KiB
+}
+
+// FaultAck says that a fault is in the log at Index, or in the table already.
+// With a Code the table does not take it, and the agent says it again in its
+// next session.
+type FaultAck struct {
+	DeviceFault
+	Index   uint64 `cbor:"3,keyasint"`
+	Code    string `cbor:"4,keyasint"`
+	Message string `cbor:"5,keyasint"`
+}
+
 // Digest returns a digest of labels and sheets, the same whatever their order;
 // what is empty does not count. Two sides with the same digest hold the same.
 func (f Facts) Digest() []byte {

@@ -39,6 +39,7 @@ type Host struct {
 	// survivors: a walk over the processes finds some of earlier jobs.
 	survivors bool
 	facts     wire.Facts
+	faults    []wire.DeviceFault
 }
 
 type hostJob struct {
@@ -288,6 +289,30 @@ func (h *Host) Facts() wire.Facts {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.facts
+}
+
+// Fault makes the host say that a device must not be given away.
+func (h *Host) Fault(f wire.DeviceFault) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.faults = append(h.faults, f)
+	h.tell()
+}
+
+// Faults implements session.Handler.
+func (h *Host) Faults() []wire.DeviceFault {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Clone(h.faults)
+}
+
+// FaultAcked implements session.Handler.
+func (h *Host) FaultAcked(a wire.FaultAck) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if a.Code == "" {
+		h.faults = slices.DeleteFunc(h.faults, func(f wire.DeviceFault) bool { return f == a.DeviceFault })
+	}
 }
 
 // Changed implements session.Handler.

@@ -1,0 +1,85 @@
+package agent
+
+import (
+	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
+
+	"rcd/wire"
+)
+
+// A fault is for what no job is to blame for: a job's own end takes its device
+// out of the pool by itself. So far one thing is: a lost fence that could not be
+// rebuilt whole (rebuildFence).
+
+// fault says that devices must not be given away before a person has looked at
+// them. It is on disk when it returns, and said to the leader until acked.
+func (a *agent) fault(devices []string, detail string) error {
+	err := a.state.addFaults(devices, cut(detail))
+	for _, d := range devices {
+		a.log.Error("device out of the pool until an operator returns it", "device", d, "detail", detail)
+	}
+	a.factsChanged()
+	return err
+}
+
+// Faults implements session.Handler, sorted by device.
+func (a *agent) Faults() []wire.DeviceFault { return a.state.listFaults() }
+
+// FaultAcked implements session.Handler.
+func (a *agent) FaultAcked(ack wire.FaultAck) {
+	if ack.Code != "" {
+		a.log.Error("fault of a device refused; it is said again in the next session", "device", ack.Device, "code", ack.Code, "message", ack.Message)
+		return
+	}
+	if err := a.state.dropFault(ack.DeviceFault); err != nil {
+		a.log.Warn("an acked fault is still on disk and will be said again", "device", ack.Device, "error", err)
+	}
+}
+
+// addFaults keeps faults, the first one of a device until it is acked. After an
+// error they stand for as long as this process does.
+func (s *state) addFaults(devices []string, detail string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	next := faults{Details: maps.Clone(s.faults.Details)}
+	if next.Details == nil {
+		next.Details = map[string]string{}
+	}
+	for _, d := range devices {
+		if _, ok := next.Details[d]; !ok {
+			next.Details[d] = detail
+		}
+	}
+	s.faults = next
+	return s.writeFaults()
+}
+
+func (s *state) listFaults() (all []wire.DeviceFault) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, d := range slices.Sorted(maps.Keys(s.faults.Details)) {
+		all = append(all, wire.DeviceFault{Device: d, Detail: s.faults.Details[d]})
+	}
+	return all
+}
+
+func (s *state) dropFault(f wire.DeviceFault) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.faults.Details[f.Device] != f.Detail {
+		return nil
+	}
+	s.faults.Details = maps.Clone(s.faults.Details)
+	delete(s.faults.Details, f.Device)
+	return s.writeFaults()
+}
+
+// writeFaults puts them on disk. The caller holds mu.
+func (s *state) writeFaults() error {
+	if err := writeRecord(filepath.Join(s.dir, faultsFile), kindFaults, s.faults); err != nil {
+		return fmt.Errorf("write faults: %w", err)
+	}
+	return nil
+}
