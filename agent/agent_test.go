@@ -177,6 +177,36 @@ func TestAHoldRunsUntilItIsKilled(t *testing.T) {
 	}
 }
 
+// TestAHoldThatIsGivenBackEndsAtOnce: somebody waits for the device. Nothing on
+// the way may wait for a heartbeat, a redial or a grace.
+func TestAHoldThatIsGivenBackEndsAtOnce(t *testing.T) {
+	c := newControl(t)
+	config := testConfig(dataDir(t), c)
+	config.KillGrace = time.Minute
+	first := startAgent(t, config)
+	hold := func(s *wire.StartJob) { s.Kind, s.MaxRuntimeS = uint8(model.KindHold), 3600 }
+	other := func(s *wire.StartJob) { hold(s); s.Devices = []string{"box:gpu1"} }
+	c.want(1, hold, "hold")
+	c.want(2, other, "hold")
+	eventually(t, "held", func() bool { return c.isRunning(1) && c.isRunning(2) })
+	release := func(job uint64) {
+		t.Helper()
+		began := time.Now()
+		c.kill(job)
+		o := c.outcome(t, job)
+		if took := time.Since(began); took > 1500*time.Millisecond || o.End != uint8(command.EndKilled) || o.Survivors != "" {
+			t.Errorf("job %d: %+v after %v", job, o, took)
+		} else {
+			t.Logf("job %d ended after %v", job, took)
+		}
+	}
+	release(1)
+	first.stop()
+	startAgent(t, config)
+	eventually(t, "adopted", func() bool { c.mu.Lock(); defer c.mu.Unlock(); return len(c.hellos) == 2 })
+	release(2)
+}
+
 func TestFailuresToStartAreOutcomes(t *testing.T) {
 	c := newControl(t)
 	startAgent(t, testConfig(dataDir(t), c))
