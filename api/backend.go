@@ -102,13 +102,17 @@ type ReadInfo struct {
 	// still. The zero time makes the edge use the view's.
 	Now time.Time
 	// Age is how old the view may be: time since this node last heard a
-	// leader. 0 unless Stale.
+	// leader, or if it has not since it was started, since the last entry. 0
+	// unless Stale.
 	Age time.Duration
-	// Heard is, for each host some controller has heard in this epoch, how
-	// long ago that was. Durations, not times: the clocks of two controllers
-	// need not agree. May be nil when Stale; a host that is not in it falls
-	// back to the row's LastHeardMS.
+	// Heard is, for each host that some controller has heard, how long ago that
+	// was. Durations, not times: the clocks of two controllers need not agree.
+	// nil unless asked for. What the row of a host says may be later, and is
+	// all there is for one that is not in it.
 	Heard map[string]time.Duration
+	// HeardAge is how old the leader's word in Heard is: 0 unless Stale,
+	// negative when no leader has given this process its word.
+	HeardAge time.Duration
 }
 
 // LogPage is a piece of one node's Raft log.
@@ -180,6 +184,8 @@ type ContactReport struct {
 	Incarnation string `json:"incarnation,omitempty"`
 	Supports    uint32 `json:"supports,omitempty"`
 	Build       string `json:"build,omitempty"`
+	// AskHeard asks for ContactAnswer.HeardMS.
+	AskHeard bool `json:"ask_heard,omitempty"`
 }
 
 // Contact is one agent that a follower hears.
@@ -190,9 +196,13 @@ type Contact struct {
 }
 
 // ContactAnswer is what the leader tells back: the clocks it knows, so that
-// whoever leads next knows a majority's without asking.
+// whoever leads next knows a majority's without asking, and what a follower's
+// stale reads need.
 type ContactAnswer struct {
 	Clocks []PeerClock `json:"clocks"`
+	NowMS  int64       `json:"now_ms,omitempty"` // the cluster's now, Unix milliseconds; 0 from a build that does not say
+	// HeardMS is how long ago each host was heard; nil unless asked for.
+	HeardMS map[string]int64 `json:"heard_ms,omitempty"`
 }
 
 // PeerClock is the wall clock of one controller, as an offset in milliseconds

@@ -119,6 +119,9 @@ func intParam(r *http.Request, name string, low, high, otherwise int64) (int64, 
 func (v *view) reply(w http.ResponseWriter, body any) reply {
 	if v.stale {
 		w.Header().Set(wire.HeaderAge, strconv.FormatInt(v.info.Age.Milliseconds(), 10))
+		if v.info.Heard != nil && v.info.HeardAge >= 0 {
+			w.Header().Set(wire.HeaderHeardAge, strconv.FormatInt(v.info.HeardAge.Milliseconds(), 10))
+		}
 	}
 	return reply{status: http.StatusOK, body: body, index: v.Index(), leader: v.info.Leader}
 }

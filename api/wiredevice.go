@@ -9,15 +9,17 @@ import (
 	"rcd/wire"
 )
 
-// lastHeard returns when a host was last heard, in the cluster's time.
+// lastHeard returns when a host was last heard, in the cluster's time: as the
+// leader or this node heard it, or as its row says, whichever is later.
 func (v *view) lastHeard(host string) time.Time {
-	if ago, ok := v.info.Heard[host]; ok {
-		return v.now.Add(-ago)
-	}
+	last := time.UnixMilli(0)
 	if agent := v.Agent(host); agent != nil {
-		return time.UnixMilli(agent.LastHeardMS)
+		last = time.UnixMilli(agent.LastHeardMS)
 	}
-	return time.UnixMilli(0)
+	if ago, ok := v.info.Heard[host]; ok && v.now.Add(-ago).After(last) {
+		last = v.now.Add(-ago)
+	}
+	return last
 }
 
 // seconds is how long ago t was, in whole seconds.

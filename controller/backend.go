@@ -34,7 +34,7 @@ func (c *Controller) Forward(nodeID string) http.RoundTripper { return c.peerCli
 // Read implements api.Backend.
 func (c *Controller) Read(ctx context.Context, o api.ReadOptions) (*fsm.View, api.ReadInfo, error) {
 	if o.Stale {
-		return c.readStale(ctx)
+		return c.readStale(ctx, o.Heard)
 	}
 	leader := c.Leader()
 	if !leader.Self && o.Heard && leader.ID != "" {
@@ -46,23 +46,38 @@ func (c *Controller) Read(ctx context.Context, o api.ReadOptions) (*fsm.View, ap
 	view := c.machine.View()
 	info := api.ReadInfo{Leader: c.Leader().ID, Now: c.now(view)}
 	if o.Heard {
-		info.Heard = c.ages()
+		info.Heard, info.HeardAge = c.heard(view)
+		if info.HeardAge != 0 {
+			// Another node vouched for the index, or leads since: it knows
+			// whom it hears.
+			return nil, api.ReadInfo{}, raftnode.ErrNotLeader
+		}
 	}
 	return view, info, nil
 }
 
-func (c *Controller) readStale(ctx context.Context) (*fsm.View, api.ReadInfo, error) {
+func (c *Controller) readStale(ctx context.Context, heard bool) (*fsm.View, api.ReadInfo, error) {
 	reading, err := c.node.Read(ctx, raftnode.Stale)
 	if err != nil {
 		return nil, api.ReadInfo{}, err
 	}
 	view := c.machine.View()
-	return view, api.ReadInfo{Leader: c.Leader().ID, Age: reading.Age}, nil
+	info := api.ReadInfo{Leader: c.Leader().ID, Now: c.now(view), Age: reading.Age}
+	if reading.Age < 0 {
+		// Not since it was started. It may have heard one after the last entry
+		// and before it was stopped, so this is the most that it can be.
+		info.Age = info.Now.Sub(time.UnixMilli(view.NowMS()))
+	}
+	if heard {
+		info.Heard, info.HeardAge = c.heard(view)
+	}
+	return view, info, nil
 }
 
 // readWithHeard asks the leader for its index and for whom it heard in one
 // call, and waits for this node's own state.
 func (c *Controller) readWithHeard(ctx context.Context, leader string) (*fsm.View, api.ReadInfo, error) {
+	asked := time.Now()
 	answer, err := c.peerClient.ReadIndex(ctx, leader, true)
 	if err != nil {
 		return nil, api.ReadInfo{}, err
@@ -70,27 +85,26 @@ func (c *Controller) readWithHeard(ctx context.Context, leader string) (*fsm.Vie
 	if err := c.node.WaitIndex(ctx, answer.Index); err != nil {
 		return nil, api.ReadInfo{}, err
 	}
-	info := api.ReadInfo{Leader: leader, Now: time.UnixMilli(answer.NowMS), Heard: map[string]time.Duration{}}
-	for host, ms := range answer.HeardMS {
-		info.Heard[host] = time.Duration(ms) * time.Millisecond
-	}
-	return c.machine.View(), info, nil
+	c.told.leaderSays(time.UnixMilli(answer.NowMS))
+	view, ages := c.machine.View(), fromMS(answer.HeardMS)
+	c.told.take(view, ages, asked)
+	return view, api.ReadInfo{Leader: leader, Now: c.now(view), Heard: ages}, nil
 }
 
-// ages lists how long ago each host was heard, on the leader.
-func (c *Controller) ages() map[string]time.Duration {
-	c.live.Attend(c.hub.Contacts())
-	return c.live.Ages(time.Now(), c.machine.View().Agents())
+func fromMS(ms map[string]int64) map[string]time.Duration {
+	ages := make(map[string]time.Duration, len(ms))
+	for host, n := range ms {
+		ages[host] = time.Duration(n) * time.Millisecond
+	}
+	return ages
 }
 
-// now returns the cluster's now, run on from the last entry by this process's
-// monotonic clock: an idle log's stands still.
-func (c *Controller) now(view *fsm.View) time.Time {
-	now := time.UnixMilli(view.NowMS())
-	if at := c.lastApply.Load(); at != nil {
-		now = now.Add(time.Since(*at))
+func inMS(ages map[string]time.Duration) map[string]int64 {
+	ms := make(map[string]int64, len(ages))
+	for host, age := range ages {
+		ms[host] = age.Milliseconds()
 	}
-	return now
+	return ms
 }
 
 // RaftStatus implements api.Backend.
@@ -103,7 +117,7 @@ func (c *Controller) RaftStatus(context.Context) wire.RaftStatus {
 		State: stats.State, Term: stats.Term, Leader: leader.ID, LeaderAddr: leader.Addr,
 		LastLog: stats.LastIndex, Commit: stats.CommitIndex, Applied: stats.AppliedIndex, FSMIndex: view.Index(),
 		Epoch: view.Term(), LastSnapshot: stats.SnapshotIndex, Digest: view.Digest().String(),
-		Now: time.UnixMilli(view.NowMS()).UTC(), UptimeMS: view.UptimeMS(), Counts: counts(view),
+		Now: c.now(view).UTC(), UptimeMS: view.UptimeMS(), Counts: counts(view),
 		Agents: len(view.Agents()), Alarms: c.alarmed(),
 	}
 	switch status.State {

@@ -9,7 +9,6 @@ import (
 	"net"
 	"os"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"rcd/api"
@@ -43,13 +42,12 @@ type Controller struct {
 	alarms     alarms
 	opened     chan struct{} // closed when node is set
 
+	told told
+
 	streams *mux.Listener
 	web     net.Listener
-	// lastApply is when the last entry was applied here, with its monotonic
-	// reading.
-	lastApply atomic.Pointer[time.Time]
-	life      lifetime
-	leading   leading
+	life    lifetime
+	leading leading
 }
 
 // leading is this node's own epoch, nil while it has none.
@@ -288,6 +286,7 @@ func (r replica) Restore(from io.Reader) error {
 	if err != nil {
 		return err
 	}
+	r.c.told.entrySays(time.UnixMilli(r.c.machine.View().NowMS()))
 	r.c.noteLevel()
 	r.c.notify.all()
 	r.c.hub.NudgeAll()
@@ -297,8 +296,7 @@ func (r replica) Restore(from io.Reader) error {
 // applied is called for each entry on the state machine's goroutine, and must
 // not block it.
 func (c *Controller) applied(_, _ uint64, events []command.Event) {
-	now := time.Now()
-	c.lastApply.Store(&now)
+	c.told.entrySays(time.UnixMilli(c.machine.View().NowMS()))
 	c.notify.events(events)
 	for _, e := range events {
 		switch e.Kind {

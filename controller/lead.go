@@ -23,8 +23,10 @@ func (c *Controller) lead(ctx context.Context, epoch raftnode.Epoch) error {
 	c.live.Reset(time.Now())
 	c.hub.Reset()
 	c.words.reset()
+	c.told.leads()
 	c.setRole(&session.Role{Leading: true, Epoch: ctx, Generation: c.identity.Self().Generation, Term: epoch.Term})
 	defer c.setRole(nil)
+	defer c.keepHeard()
 	within, end := context.WithCancel(ctx)
 	var tending sync.WaitGroup
 	tending.Go(func() { c.tend(within) })
@@ -67,6 +69,7 @@ func (c *Controller) judge(ctx context.Context, term uint64) error {
 			// Law 4: a leader that wakes up judges nobody. What it did not
 			// hear while it was stopped is no silence.
 			c.log.Warn("this process was stopped for a while, silence is counted anew", "for", late)
+			c.keepHeard()
 			c.live.Reset(now)
 			c.reach.reset(now)
 		}

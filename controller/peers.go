@@ -22,10 +22,11 @@ func (c *Controller) ReadIndex(ctx context.Context, heard bool) (api.ReadIndex, 
 	view := c.machine.View()
 	out := api.ReadIndex{Index: reading.Index, Term: reading.Term, NowMS: c.now(view).UnixMilli()}
 	if heard {
-		out.HeardMS = map[string]int64{}
-		for host, age := range c.ages() {
-			out.HeardMS[host] = age.Milliseconds()
+		ages, old := c.heard(view)
+		if old != 0 {
+			return api.ReadIndex{}, fmt.Errorf("read index: %w", raftnode.ErrNotLeader)
 		}
+		out.HeardMS = inMS(ages)
 	}
 	return out, nil
 }
@@ -44,7 +45,15 @@ func (c *Controller) Contacts(_ context.Context, report api.ContactReport) (api.
 		c.words.take(report.Node, word{report.Incarnation, report.Supports, report.Build})
 	}
 	c.clocks.report(report.Node, time.UnixMilli(report.WallMS).Sub(now), 0)
-	answer := api.ContactAnswer{Clocks: []api.PeerClock{{Node: c.config.NodeID}}}
+	view := c.machine.View()
+	answer := api.ContactAnswer{Clocks: []api.PeerClock{{Node: c.config.NodeID}}, NowMS: c.now(view).UnixMilli()}
+	if report.AskHeard {
+		ages, old := c.heard(view)
+		if old != 0 {
+			return api.ContactAnswer{}, fmt.Errorf("take contacts of %s: %w", report.Node, raftnode.ErrNotLeader)
+		}
+		answer.HeardMS = inMS(ages)
+	}
 	for node, r := range c.clocks.known() {
 		answer.Clocks = append(answer.Clocks, api.PeerClock{
 			Node: node, OffsetMS: r.offset.Milliseconds(), AgoMS: time.Since(r.at).Milliseconds(),
@@ -79,7 +88,7 @@ func (c *Controller) reportTo(ctx context.Context, leader string) error {
 	self := c.ownWord()
 	report := api.ContactReport{
 		Node: c.config.NodeID, WallMS: now.UnixMilli(), Agents: []api.Contact{},
-		Incarnation: self.incarnation, Supports: self.supports, Build: self.build,
+		Incarnation: self.incarnation, Supports: self.supports, Build: self.build, AskHeard: c.told.old(now),
 	}
 	for _, h := range c.hub.Contacts() {
 		if ago := now.Sub(h.LastHeard); ago < 2*contactEvery || h.Attached {
@@ -91,6 +100,12 @@ func (c *Controller) reportTo(ctx context.Context, leader string) error {
 	answer, err := c.peerClient.Contacts(ctx, leader, report)
 	if err != nil {
 		return err
+	}
+	if answer.NowMS > 0 {
+		c.told.leaderSays(time.UnixMilli(answer.NowMS))
+	}
+	if answer.HeardMS != nil {
+		c.told.take(c.machine.View(), fromMS(answer.HeardMS), now)
 	}
 	// The leader's offsets are from its own clock; how far that is from ours
 	// is what it says of us.

@@ -25,7 +25,7 @@ type Reading struct {
 	Index uint64 // the state machine has applied at least this
 	Term  uint64 // of the epoch that vouched for it; for a stale read the node's own term
 	// Age is how long ago a leader was last heard, for a stale read: 0 on the
-	// leader.
+	// leader, -1 when none was since the node was started.
 	Age time.Duration
 }
 
@@ -74,7 +74,10 @@ func (r *instance) readStale() (Reading, error) {
 	}
 	reading := Reading{Index: index, Term: r.raft.CurrentTerm()}
 	if r.raft.State() != raft.Leader {
-		reading.Age = max(time.Since(r.raft.LastContact()), 0)
+		reading.Age = -1
+		if last := r.raft.LastContact(); !last.IsZero() {
+			reading.Age = max(time.Since(last), 0)
+		}
 	}
 	return reading, nil
 }

@@ -72,7 +72,7 @@ type Contact struct {
 	Attached      bool
 	AttachedSince time.Time // zero unless attached
 	DetachedSince time.Time // zero while attached; the epoch's start at the earliest
-	LastHeard     time.Time // the epoch's start at the earliest
+	LastHeard     time.Time // by this process, in whatever epoch; zero: never
 	Named         []wire.ReportedJob
 	WallMS        int64 // the host's wall clock at its last heartbeat, or 0
 }
@@ -98,8 +98,7 @@ func (h *Hub) Contacts() []Contact {
 	defer h.mu.Unlock()
 	contacts := make([]Contact, 0, len(h.hosts))
 	for _, e := range h.hosts {
-		c := Contact{Host: e.host, Instance: e.instance, Named: e.named, WallMS: e.wallMS,
-			LastHeard: later(e.lastHeard, h.epochStart)}
+		c := Contact{Host: e.host, Instance: e.instance, Named: e.named, WallMS: e.wallMS, LastHeard: e.lastHeard}
 		if e.control != nil {
 			c.Attached, c.AttachedSince = true, e.attachedSince
 		} else {

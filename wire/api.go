@@ -157,12 +157,15 @@ type Error struct {
 
 // Headers of answers.
 const (
-	HeaderInstance  = "Rc-Controller-Instance" // new per controller process
-	HeaderIndex     = "Rc-Index"               // index of the state the answer reflects
-	HeaderLeader    = "Rc-Leader"              // ID of the leader the answer reflects, if any
-	HeaderAge       = "Rc-Age-Ms"              // age of a stale answer
-	HeaderLogOffset = "Rc-Log-Offset"          // offset of the first byte of a log body
-	HeaderNode      = "Rc-Node"                // ID of the node that took the request
+	HeaderInstance = "Rc-Controller-Instance" // new per controller process
+	HeaderIndex    = "Rc-Index"               // index of the state the answer reflects
+	HeaderLeader   = "Rc-Leader"              // ID of the leader the answer reflects, if any
+	HeaderAge      = "Rc-Age-Ms"              // age of a stale answer
+	// HeaderHeardAge is how old a stale answer's knowledge of the hosts' last
+	// heartbeats is; it is absent when it comes from the lease table alone.
+	HeaderHeardAge  = "Rc-Heard-Age-Ms"
+	HeaderLogOffset = "Rc-Log-Offset" // offset of the first byte of a log body
+	HeaderNode      = "Rc-Node"       // ID of the node that took the request
 	HeaderRequestID = "Idempotency-Key"
 )
 
