@@ -24,6 +24,10 @@ type Backend interface {
 	// Leader returns who leads as far as this node knows. It never blocks.
 	Leader() Leader
 
+	// Halted returns why this node takes no part in the cluster any more, a
+	// sentence for an operator; "" while it does. It never blocks.
+	Halted() string
+
 	// Propose puts one command (command.Encode) into the log through the
 	// combiner and returns its answer and the index of its entry; leader only.
 	//

@@ -63,6 +63,9 @@ type node struct {
 	seen     *atomic.Pointer[[]byte] // the command proposed last
 	log      LogPage
 	waiting  string // in no cluster yet: what for
+	halted   atomic.Pointer[string]
+	heard    map[string]time.Duration // by stale reads
+	heardAge time.Duration
 }
 
 func newCluster(t *testing.T, ids ...string) *cluster {
@@ -295,6 +298,13 @@ func (n *node) Leader() Leader {
 	return Leader{ID: c.leader, Term: c.term, Self: c.leader == n.id, Changed: c.changed}
 }
 
+func (n *node) Halted() string {
+	if why := n.halted.Load(); why != nil {
+		return *why
+	}
+	return ""
+}
+
 func (n *node) Propose(ctx context.Context, cmd []byte) (command.Result, uint64, error) {
 	n.cluster.proposals.Add(1)
 	if n.seen != nil {
@@ -334,8 +344,11 @@ func (n *node) Read(_ context.Context, o ReadOptions) (*fsm.View, ReadInfo, erro
 	if o.Stale {
 		info.Age = 1234 * time.Millisecond
 	}
-	if o.Heard && !o.Stale {
+	if o.Heard {
 		info.Heard = map[string]time.Duration{"box": 1500 * time.Millisecond}
+	}
+	if o.Heard && o.Stale {
+		info.Heard, info.HeardAge = n.heard, n.heardAge
 	}
 	return c.machine.View(), info, nil
 }

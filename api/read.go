@@ -87,6 +87,10 @@ func (s *server) healthz(w http.ResponseWriter, _ *http.Request) {
 // readyz says whether this node knows a leader, so that a balancer sends
 // requests to nodes that can answer them.
 func (s *server) readyz(w http.ResponseWriter, r *http.Request) {
+	if err := s.ifHalted(); err != nil {
+		s.fail(w, r, err)
+		return
+	}
 	leader := s.backend.Leader().ID
 	if leader == "" {
 		s.fail(w, r, errNoLeader)

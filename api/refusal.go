@@ -1,6 +1,7 @@
 package api
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -42,6 +43,27 @@ var (
 	errOutcomeUnknown = refuse(http.StatusGatewayTimeout, wire.CodeOutcomeUnknown, sayOutcomeUnknown)
 	errOverloaded     = refuse(http.StatusServiceUnavailable, wire.CodeOverloaded, sayOverloaded)
 )
+
+// noLeader refuses when the time is up: nothing was changed. A node that is in
+// no cluster says so, since a leader elsewhere is none to it.
+func (s *server) noLeader(ctx context.Context) error {
+	if status := s.backend.RaftStatus(ctx); status.Waiting != "" {
+		return refuse(http.StatusServiceUnavailable, wire.CodeNotInCluster,
+			"%s is in no cluster yet: %s; nothing was changed. Ask another controller, or start what is missing", s.NodeID, status.Waiting)
+	}
+	return errNoLeader
+}
+
+// ifHalted refuses when this node takes no part in the cluster any more: what
+// it holds is not to be used, and waiting for a leader would be in vain.
+func (s *server) ifHalted() error {
+	why := s.backend.Halted()
+	if why == "" {
+		return nil
+	}
+	return refuse(http.StatusServiceUnavailable, wire.CodeHalted,
+		"controller %s has halted and serves nothing but rc raft status, nothing was changed; use another controller. What halted it: %s", s.NodeID, why)
+}
 
 // statusOf is the HTTP status of each code with which the state machine
 // rejects a command. What is not listed is a failure of ours (500).

@@ -88,6 +88,9 @@ func (s *server) output(w http.ResponseWriter, r *http.Request, who Identity, se
 	ctx, cancel := context.WithTimeout(r.Context(), requestDeadline)
 	defer cancel()
 	for {
+		if err := s.ifHalted(); err != nil && !s.internal {
+			return err
+		}
 		err := s.outputOnce(ctx, w, r, who, want, serve, pass)
 		var no *refusal
 		switch {
@@ -97,7 +100,7 @@ func (s *server) output(w http.ResponseWriter, r *http.Request, who Identity, se
 			return s.toldToEdge(w, err)
 		case !pause(ctx):
 			s.Logger.Debug("output not served in time", "path", r.URL.Path, "err", err)
-			return errNoLeader
+			return s.noLeader(ctx)
 		}
 	}
 }

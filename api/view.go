@@ -52,6 +52,9 @@ func (s *server) viewFor(r *http.Request, heard bool) (*view, error) {
 	ctx, cancel := context.WithTimeout(r.Context(), requestDeadline)
 	defer cancel()
 	for {
+		if err := s.ifHalted(); err != nil && !s.internal {
+			return nil, err
+		}
 		v, err := s.viewOnce(ctx, ReadOptions{Stale: stale, Heard: heard})
 		if err == nil {
 			return v, nil
@@ -60,14 +63,14 @@ func (s *server) viewFor(r *http.Request, heard bool) (*view, error) {
 		switch {
 		case errors.As(err, &no), errors.Is(err, raftnode.ErrOverloaded):
 			return nil, err
-		case errors.Is(err, raftnode.ErrHalted), errors.Is(err, raftnode.ErrClosed):
-			return nil, refuse(http.StatusServiceUnavailable, wire.CodeNoLeader,
-				"controller %s serves nothing at present (%v); ask another one, and see rc raft status --node %s", s.NodeID, err, s.NodeID)
 		case s.internal:
 			return nil, err
+		case errors.Is(err, raftnode.ErrClosed):
+			return nil, refuse(http.StatusServiceUnavailable, wire.CodeNoLeader,
+				"controller %s is being stopped; ask another one", s.NodeID)
 		case !pause(ctx):
 			s.Logger.Debug("read not answered in time", "path", r.URL.Path, "err", err)
-			return nil, errNoLeader
+			return nil, s.noLeader(ctx)
 		}
 	}
 }

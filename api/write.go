@@ -93,6 +93,12 @@ func (s *server) untilAnswered(life context.Context, c *call, try attempt) (repl
 	defer cancel()
 	unknown := false // some try may have had its effect
 	for {
+		if err := s.ifHalted(); err != nil {
+			if unknown {
+				err = errOutcomeUnknown
+			}
+			return reply{}, err
+		}
 		var rep reply
 		var err error
 		leader := s.backend.Leader()
@@ -122,7 +128,7 @@ func (s *server) untilAnswered(life context.Context, c *call, try attempt) (repl
 			if unknown {
 				return reply{}, errOutcomeUnknown
 			}
-			return reply{}, errNoLeader
+			return reply{}, s.noLeader(ctx)
 		}
 	}
 }

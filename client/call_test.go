@@ -116,6 +116,7 @@ func TestSubmitIsRepeatedUnderOneRequestID(t *testing.T) {
 	lost := map[string]http.HandlerFunc{
 		"no_leader":       func(w http.ResponseWriter, _ *http.Request) { answerError(w, 503, wire.CodeNoLeader) },
 		"outcome_unknown": func(w http.ResponseWriter, _ *http.Request) { answerError(w, 504, wire.CodeOutcomeUnknown) },
+		"halted":          func(w http.ResponseWriter, _ *http.Request) { answerError(w, 503, wire.CodeHalted) },
 		"overloaded":      func(w http.ResponseWriter, _ *http.Request) { answerError(w, 503, wire.CodeOverloaded) },
 		"dropped":         drop,
 		"cut in the answer": func(w http.ResponseWriter, r *http.Request) {
@@ -252,6 +253,7 @@ func TestOutageSaysWhetherAChangeMayHaveHappened(t *testing.T) {
 		"refused by all":   {nil, false, "unreachable"},
 		"no leader":        {noLeader, false, "no_leader"},
 		"no leader for 5s": {slowly(noLeader), false, "no_leader"},
+		"halted":           {func(w http.ResponseWriter, _ *http.Request) { answerError(w, 503, wire.CodeHalted) }, false, "halted"},
 		"none, then lost":  {onceLost(slowly(noLeader)), true, "outcome_unknown"},
 		"taken and lost":   {drop, true, "outcome_unknown"},
 		"hangs":            {hang, true, "outcome_unknown"},
@@ -372,4 +374,37 @@ func TestManyCallsAtOnceShareAClient(t *testing.T) {
 		synctest.Wait()
 		time.Sleep(time.Second)
 	})
+}
+
+func TestAHaltedNodeIsPassedOverAndNamesTheOutageOnlyAlone(t *testing.T) {
+	halted := func(w http.ResponseWriter, _ *http.Request) { answerError(w, 503, wire.CodeHalted) }
+	bubble(t, func(t *testing.T, n *network) {
+		n.serve(t, "a:1", "c1", halted)
+		n.serve(t, "b:1", "c2", isAdmin)
+		c, _ := n.client(t, Options{Notify: func(n Notice) { t.Errorf("the user is told: %s", n) }})
+		begun := time.Now()
+		if _, err := c.Whoami(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		within(t, begun, 100*time.Millisecond)
+	})
+	for code, other := range map[string]http.HandlerFunc{
+		wire.CodeHalted:   halted,
+		wire.CodeNoLeader: func(w http.ResponseWriter, _ *http.Request) { answerError(w, 503, wire.CodeNoLeader) },
+	} {
+		bubble(t, func(t *testing.T, n *network) {
+			n.serve(t, "a:1", "c1", halted)
+			n.serve(t, "b:1", "c2", other)
+			n.serve(t, "c:1", "c3", halted)
+			c, _ := n.client(t, Options{})
+			_, err := c.Whoami(t.Context())
+			var outage *OutageError
+			if !errors.As(err, &outage) || outage.Code() != code {
+				t.Fatalf("error %v, want %s", err, code)
+			}
+			if alone := strings.Contains(err.Error(), "every controller that answers has halted"); alone != (code == wire.CodeHalted) {
+				t.Errorf("%s: %v", code, err)
+			}
+		})
+	}
 }

@@ -97,18 +97,22 @@ type OutageError struct {
 const codeUnreachable = "unreachable"
 
 // Code returns outcome_unknown if the change may have happened, else what the
-// nodes that answered said, else "unreachable".
+// nodes that answered said (of halted ones only if there are no others), else
+// "unreachable".
 func (e *OutageError) Code() string {
 	if e.Unknown {
 		return wire.CodeOutcomeUnknown
 	}
+	code := codeUnreachable
 	for _, f := range e.Failures {
 		var refusal *APIError
 		if errors.As(f.Err, &refusal) {
-			return refusal.Code
+			if code = refusal.Code; code != wire.CodeHalted {
+				break
+			}
 		}
 	}
-	return codeUnreachable
+	return code
 }
 
 // Error returns several lines: what is the matter, each address with its
@@ -116,9 +120,12 @@ func (e *OutageError) Code() string {
 func (e *OutageError) Error() string {
 	code := e.Code()
 	var b strings.Builder
-	if code == wire.CodeNotInCluster {
+	switch code {
+	case wire.CodeNotInCluster:
 		fmt.Fprintf(&b, "%s: no controller that answers is in a cluster\n", code)
-	} else {
+	case wire.CodeHalted:
+		fmt.Fprintf(&b, "%s: every controller that answers has halted\n", code)
+	default:
 		fmt.Fprintf(&b, "%s: no controller answered within %s\n", code, short(e.Waited))
 	}
 	for _, f := range e.Failures {
@@ -137,6 +144,8 @@ func (e *OutageError) Error() string {
 		b.WriteString("The controllers have more to do than they can take. Try again later.")
 	case wire.CodeNotInCluster:
 		b.WriteString("Start what each of them waits for, and look again. One controller's own view: rc raft status --node ID")
+	case wire.CodeHalted:
+		b.WriteString("List the other controllers in RC_CONTROLLER as well. What is left of the cluster: rc raft peers")
 	default:
 		b.WriteString("Most controllers have to be up and see each other. Look with: rc raft peers")
 	}

@@ -25,6 +25,15 @@ func (c *Controller) Propose(ctx context.Context, cmd []byte) (command.Result, u
 	return c.node.Propose(ctx, cmd)
 }
 
+// Halted implements api.Backend.
+func (c *Controller) Halted() string {
+	status := c.node.Status()
+	if status.State != raftnode.Halted {
+		return ""
+	}
+	return strings.TrimPrefix(status.Detail, raftnode.ErrHalted.Error()+": ")
+}
+
 // Attached implements api.Backend.
 func (c *Controller) Attached(host string) bool { return c.hub.Attached(host) }
 
@@ -124,7 +133,7 @@ func (c *Controller) RaftStatus(context.Context) wire.RaftStatus {
 	case raftnode.Forming:
 		s.State, s.Waiting = string(status.State), status.Detail
 	case raftnode.Halted:
-		s.State, s.Halted = string(status.State), status.Detail
+		s.State, s.Halted = string(status.State), c.Halted()
 	}
 	if epoch, ok := c.node.Epoch(); ok {
 		s.HoldoffMS = max(0, view.Settings().HoldoffMS-time.Since(epoch.Started).Milliseconds())
@@ -161,7 +170,10 @@ func (c *Controller) RaftPeers(ctx context.Context) []wire.RaftPeer {
 				peer = answer
 			}
 			peer.ID, peer.Voter, peer.Address = m.ID, m.Voter, m.Addr
-			peer.Leader, peer.Self = m.ID == leader, m.ID == c.config.NodeID
+			peer.Self = m.ID == c.config.NodeID
+			if leader != "" {
+				peer.Leader = m.ID == leader
+			} // else their own word: a halted node knows no leader
 			peers[i] = peer
 		}()
 	}

@@ -124,12 +124,8 @@ func (c *Controller) reportTo(ctx context.Context, leader string) error {
 // Peer implements api.Internal.
 func (c *Controller) Peer() wire.RaftPeer {
 	stats := c.node.Stats()
-	halted := ""
-	if status := c.node.Status(); status.State == raftnode.Halted {
-		halted = status.Detail
-	}
 	return wire.RaftPeer{
-		Halted: halted, ID: c.config.NodeID, Leader: c.Leader().Self, Voter: c.isVoter(), Address: c.addressOf(c.config.NodeID), HTTP: c.config.HTTP,
+		Halted: c.Halted(), ID: c.config.NodeID, Leader: c.Leader().Self, Voter: c.isVoter(), Address: c.addressOf(c.config.NodeID), HTTP: c.config.HTTP,
 		Reachable: true, LastLog: stats.LastIndex, Applied: c.machine.Index(), Term: stats.Term,
 	}
 }

@@ -182,6 +182,7 @@ const (
 	CodeLogsNotStored  = "logs_not_stored"
 	CodeNoLeader       = "no_leader"       // 503: nothing was changed
 	CodeNotInCluster   = "not_in_cluster"  // 503: this node has nothing to show, and an empty list would look like the truth
+	CodeHalted         = "halted"          // 503: this node takes no part any more, another one may answer
 	CodeOverloaded     = "overloaded"      // 503: nothing was changed
 	CodeOutcomeUnknown = "outcome_unknown" // 504: ask again with the same request ID
 	CodeBodyTooLarge   = "body_too_large"  // 413

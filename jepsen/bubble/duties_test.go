@@ -163,8 +163,59 @@ func (f *fleet) wantServesNothing(bad *rig.Node) {
 		f.t.Fatal(err)
 	}
 	defer only.Close()
-	if jobs, err := only.Jobs(context.Background(), client.JobsOptions{}); err == nil {
-		f.t.Errorf("a halted node lists %d jobs", len(jobs))
+	for _, query := range []string{"", "?stale=true"} {
+		began := time.Now()
+		if a := f.devices(bad, query); a.no.Code != wire.CodeHalted || !strings.Contains(a.no.Message, "at index 1000") || time.Since(began) > time.Second {
+			f.t.Errorf("a halted node answers %d %+v after %v", a.status, a.no, time.Since(began))
+		}
+	}
+	_, err = only.Jobs(context.Background(), client.JobsOptions{})
+	var outage *client.OutageError
+	if !errors.As(err, &outage) || outage.Code() != wire.CodeHalted {
+		f.t.Errorf("with only a halted node the client says %v", err)
+	}
+	f.wantPassedOver(bad)
+}
+
+// wantPassedOver checks that a client which names a halted node first notices
+// nothing of it, and that it can still be looked at.
+func (f *fleet) wantPassedOver(bad *rig.Node) {
+	f.t.Helper()
+	list := []string{bad.ID + ":8080"}
+	for _, n := range f.others(bad) {
+		list = append(list, n.ID+":8080")
+	}
+	rc, err := client.New(client.Options{Controllers: list, Token: rig.AdminToken, Dial: f.net.Dialer("desk"),
+		Notify: func(n client.Notice) { f.t.Errorf("the user is told: %s", n) }})
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	defer rc.Close()
+	began := time.Now()
+	if _, err := rc.Submit(context.Background(), client.SubmitOptions{DeviceID: "box:gpu1", Command: []string{"train"}, Submitter: "ann"}); err != nil {
+		f.t.Error(err)
+	}
+	if took := time.Since(began); took > time.Second {
+		f.t.Errorf("a submit took %v", took)
+	}
+	for _, name := range []string{bad.ID, bad.ID + ":8080"} {
+		s, err := rc.RaftStatus(context.Background(), name)
+		if err != nil || s.Node != bad.ID || s.State != "halted" || !strings.HasPrefix(s.Halted, "at index 1000") {
+			f.t.Errorf("status of %s: %+v, %v", name, s, err)
+		}
+	}
+	peers, err := rc.RaftPeers(context.Background(), bad.ID)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	leaders := 0
+	for _, p := range peers {
+		if p.Leader {
+			leaders++
+		}
+	}
+	if leaders != 1 {
+		f.t.Errorf("the halted node names %d leaders in %+v", leaders, peers)
 	}
 }
 
