@@ -1,10 +1,13 @@
 package sim
 
 import (
+	"fmt"
+	"slices"
 	"time"
 
 	"rcd/fsm/command"
 	"rcd/model"
+	"rcd/wire"
 )
 
 const (
@@ -32,6 +35,7 @@ func (w *World) settle() {
 		for _, n := range w.nodes {
 			h.cutIn[n.id], h.cutOut[n.id] = 0, 0
 		}
+		h.rest()
 		h.startAgent()
 	}
 	if w.log.leader == nil {
@@ -41,13 +45,10 @@ func (w *World) settle() {
 		w.log.commit(len(w.log.committed)+len(w.log.tail), w.log.term)
 	}
 	w.Run(10 * time.Second)
-	started, killed := w.now, false
+	started := w.now
 	w.judgeGone()
 	for !w.finished() {
 		w.Run(5 * time.Second)
-		if w.now-started > calmLimit/2 && !killed {
-			killed = w.killHopeless()
-		}
 		if w.now-started > calmLimit {
 			w.fail("progress: %s", w.unfinished())
 		}
@@ -55,6 +56,7 @@ func (w *World) settle() {
 	w.witness.promises()
 	w.quiet()
 	w.compare()
+	w.told()
 }
 
 // judgeGone: a holder that is truly gone is judged within holdoff and bound.
@@ -63,7 +65,7 @@ func (w *World) judgeGone() {
 	bound := time.Duration(s.HoldoffMS+s.WriteOffAfterMS) * time.Millisecond
 	w.after(bound+judgeSlack, func() {
 		v := w.witness.last
-		if v.Settings().RetainDisconnected || v.Term() != w.log.term {
+		if v.Settings().RetainDisconnected || v.Term() != w.log.term || w.counts.Withheld > 0 {
 			return
 		}
 		for _, h := range w.hosts {
@@ -89,7 +91,7 @@ func (w *World) finished() bool {
 		}
 	}
 	c := w.witness.last.Counts()
-	return c.Queued == 0 && c.Active == 0
+	return c.Queued == 0 && c.Active == 0 && w.clients.asks == 0
 }
 
 func (w *World) unfinished() string {
@@ -103,6 +105,9 @@ func (w *World) unfinished() string {
 			return "an outcome of " + h.name + " is not acked"
 		}
 	}
+	if w.clients.asks > 0 {
+		return fmt.Sprintf("%d requests have no answer", w.clients.asks)
+	}
 	for _, j := range append(w.witness.last.Active(), w.queued()...) {
 		return "job " + j.ID() + " is still " + j.State.String() + " " + j.Pinned + j.Selector + " on " + j.Host
 	}
@@ -115,48 +120,6 @@ func (w *World) queued() []*model.Job {
 		all = append(all, j)
 	}
 	return all
-}
-
-// killHopeless ends what nothing can serve: jobs of a host that is gone, and
-// jobs for devices that no host offers any more.
-func (w *World) killHopeless() bool {
-	e := w.clients.leader()
-	if e == nil {
-		return false
-	}
-	for _, j := range append(e.n.m.View().Active(), w.queued()...) {
-		if j.State.Active() && !w.hostGone(j.Host) || j.State == model.JobQueued && w.servable(j) {
-			continue
-		}
-		w.note("nothing can serve job %d", j.Number)
-		w.clients.killJob(e, j)
-	}
-	return true
-}
-
-func (w *World) hostGone(name string) bool {
-	for _, h := range w.hosts {
-		if h.name == name {
-			return h.gone
-		}
-	}
-	return false
-}
-
-// servable reports whether a device that is there could run a queued job.
-func (w *World) servable(j *model.Job) bool {
-	v := w.witness.last
-	ids := []string{j.Pinned}
-	if j.Pinned == "" {
-		ids, _, _ = v.Matching(j.Selector)
-	}
-	for _, id := range ids {
-		d := v.Device(id)
-		if d != nil && !d.Absent && !w.hostGone(d.Host) && (d.MaxRuntimeS == 0 || !j.CeilingAsked || j.MaxRuntimeS <= d.MaxRuntimeS) {
-			return true
-		}
-	}
-	return false
 }
 
 // quiet: a cluster without work does not write its log. An operator who clears
@@ -187,4 +150,41 @@ func (w *World) compare() {
 			w.fail("%s at the end: %v", n.id, err)
 		}
 	}
+}
+
+// told: the table says of every host what the host says.
+func (w *World) told() {
+	v := w.witness.last
+	for _, h := range w.hosts {
+		if h.gone {
+			continue
+		}
+		for i := range h.devices {
+			d := &h.devices[i]
+			row := v.Device(model.DeviceID(h.name, d.Name))
+			if row == nil || d.Name == h.leftOut {
+				continue // retired, and not registered since
+			}
+			if !sameLabels(row.Declared, d.Declared) || !sameLabels(row.Detected, d.Detected) {
+				w.fail("%s has labels %v and %v in the table, its host says %v and %v", row.ID, row.Declared, row.Detected, d.Declared, d.Detected)
+			}
+			text := h.sheetText(d.Name)
+			if text == "" {
+				text = h.sheetText("")
+			}
+			// Who retires a device drops its sheet, which its host need not know.
+			if sheet := v.Sheet(row); !w.witness.gone[row.ID] && (sheet == nil && text != "" || sheet != nil && sheet.Body != text) {
+				w.fail("%s has the usage sheet %v in the table, its host says %q", row.ID, sheet, text)
+			}
+		}
+	}
+}
+
+func sameLabels(rows []model.Label, said []wire.LabelKV) bool {
+	for _, l := range said {
+		if !slices.ContainsFunc(rows, func(r model.Label) bool { return r.Key == l.Key && r.Value == l.Value }) {
+			return false
+		}
+	}
+	return len(rows) == len(said)
 }

@@ -3,7 +3,6 @@ package sim
 import (
 	"crypto/sha256"
 	"fmt"
-	"slices"
 	"time"
 
 	"rcd/fsm/command"
@@ -13,28 +12,26 @@ import (
 const (
 	answerTimeout = 3 * time.Second
 	retryWithin   = 10 * time.Minute // below the age at which a request may be forgotten
-	// operatorWaits is how long a quarantine stands before a person clears it:
-	// longer than any order of a leader that has not noticed is under way.
-	operatorWaits = 20 * time.Second
 )
 
 // neverTag marks a job that must never come into being.
 const neverTag = "never"
 
-// clients are the people and programs outside: they submit, retry, end and
-// clear, and remember what they were told.
+// clients are the people and programs outside: they submit, retry and end, and
+// remember what they were told.
 type clients struct {
 	w        *World
 	requests int
 	submits  []*submit
-	only     *epoch                   // see at
-	sick     map[string]time.Duration // when a device was first seen in quarantine
+	asks     int    // that have no answer yet
+	only     *epoch // see at
 }
 
 // submit is one request as its client knows it.
 type submit struct {
 	request command.Request
 	specs   []command.JobSpec
+	direct  bool // an allocation past the queue
 	began   time.Duration
 	tries   int
 	full    int      // answers that there is no room
@@ -52,6 +49,7 @@ func (c *clients) configure() {
 		{Name: "lease_unstarted_ms", Value: 10_000 + w.rng.Int64N(40_000)},
 		{Name: "lease_unnamed_ms", Value: 15_000 + w.rng.Int64N(60_000)},
 		{Name: "flap_limit", Value: w.rng.Int64N(5)},
+		{Name: "no_serve_grace_ms", Value: 60_000 + w.rng.Int64N(90_000)},
 		{Name: "retain_disconnected_jobs", Value: w.rng.Int64N(2)},
 		{Name: "aging_ms", Value: []int64{0, 60_000, 1_800_000}[w.rng.IntN(3)]},
 	}
@@ -62,6 +60,10 @@ func (c *clients) configure() {
 		values = append(values, command.Setting{Name: "max_queued", Value: 4})
 	case 2:
 		values = append(values, command.Setting{Name: "max_finished", Value: 5})
+	}
+	if w.rng.IntN(2) == 0 { // else the guard holds nobody back in so small a fleet
+		values = append(values, command.Setting{Name: "mass_floor", Value: w.rng.Int64N(2)},
+			command.Setting{Name: "mass_percent", Value: w.rng.Int64N(60)})
 	}
 	c.set(values...)
 }
@@ -155,6 +157,7 @@ func (c *clients) request(specs ...command.JobSpec) *submit {
 	id := fmt.Sprintf("r-%d", c.requests)
 	for i := range specs {
 		specs[i].Note = fmt.Sprintf("%s.%d", id, i)
+		c.w.witness.specs[specs[i].Note] = &specs[i]
 	}
 	body := sha256.Sum256([]byte(id))
 	s.request = command.Request{
@@ -163,6 +166,13 @@ func (c *clients) request(specs ...command.JobSpec) *submit {
 	}
 	c.submits = append(c.submits, s)
 	return s
+}
+
+// selectors that ask for what devices declare, for what their host detects, and
+// for what changes all the time.
+var selectors = []string{
+	"gpu=a", "gpu=b", "vram>=40G", "vram>=16G", "gpu=a,vram>=80G", "link=fast", "gpu!=a", "gpu in (a,b)", "!link",
+	"driver>=570", "driver>=550", "vram_free>=24G", "gpu=b,vram_free>=40G", "link,vram_free>=8G",
 }
 
 func (c *clients) spec() command.JobSpec {
@@ -175,18 +185,39 @@ func (c *clients) spec() command.JobSpec {
 		h := c.w.hosts[rng.IntN(len(c.w.hosts))]
 		s.Pinned = model.DeviceID(h.name, h.devices[rng.IntN(len(h.devices))].Name)
 	} else {
-		selectors := []string{"gpu=a", "gpu=b", "vram>=40G", "vram>=16G", "gpu=a,vram>=80G", "link=fast", "gpu!=a"}
 		s.Selector = selectors[rng.IntN(len(selectors))]
 	}
-	if rng.IntN(3) == 0 {
-		s.MaxRuntimeS = int64(5 + rng.IntN(60))
+	if rng.IntN(2) == 0 { // at a ceiling, a second off it, or anywhere
+		s.MaxRuntimeS = max(0, ceilings[rng.IntN(len(ceilings))]+rng.Int64N(3)-1)
+		if s.MaxRuntimeS < 5 {
+			s.MaxRuntimeS = 5 + rng.Int64N(60)
+		}
 	}
 	if rng.IntN(6) == 0 {
 		c.w.counts.Holds++
 		s.Kind, s.Command = model.KindHold, nil
-		s.MaxRuntimeS = int64(5 + rng.IntN(40))
+		s.MaxRuntimeS = 5 + rng.Int64N(40)
 	}
 	return s
+}
+
+// allocate asks for one device past the queue.
+func (c *clients) allocate() {
+	spec := c.spec()
+	for spec.Pinned == "" {
+		spec = c.spec()
+	}
+	s := c.request(spec)
+	s.direct = true
+	c.try(s)
+}
+
+// encode makes the command of a request with these jobs.
+func (s *submit) encode(w *World, r command.Request, specs []command.JobSpec) []byte {
+	if s.direct {
+		return w.encode(r, &command.LeaseAllocate{Job: specs[0]})
+	}
+	return w.encode(r, &command.JobEnqueue{Jobs: specs})
 }
 
 func (c *clients) try(s *submit) {
@@ -197,7 +228,7 @@ func (c *clients) try(s *submit) {
 		c.w.counts.Retries++
 	}
 	s.tries++
-	c.propose(c.w.encode(s.request, &command.JobEnqueue{Jobs: s.specs}), func(a answer) {
+	c.propose(s.encode(c.w, s.request, s.specs), func(a answer) {
 		code := a.result.Code
 		switch {
 		case !a.known || code == command.StaleEpoch || code == command.Overloaded || code == command.QueueFull:
@@ -236,6 +267,9 @@ func (c *clients) acknowledged(s *submit, a answer) {
 	c.w.witness.acknowledged(s, jobs)
 	s.done = true
 	c.w.counts.Acked++
+	if s.direct {
+		c.w.counts.Allocated++
+	}
 	if c.w.chance(30) {
 		c.w.after(c.w.between(0, 60*time.Second), func() { c.again(s) })
 	}
@@ -249,9 +283,11 @@ func (c *clients) again(s *submit) {
 		digest := sha256.Sum256([]byte("another"))
 		r.Digest = digest[:]
 		specs = []command.JobSpec{c.spec()}
-		specs[0].Note = neverTag
+		if specs[0].Note = neverTag; s.direct {
+			specs[0].Pinned, specs[0].Selector = s.specs[0].Pinned, ""
+		}
 	}
-	c.propose(c.w.encode(r, &command.JobEnqueue{Jobs: specs}), func(a answer) {
+	c.propose(s.encode(c.w, r, specs), func(a answer) {
 		switch {
 		case !a.known || a.result.Code == command.StaleEpoch || c.w.now-s.began > retryWithin:
 		case other && r.Strict:
@@ -262,84 +298,6 @@ func (c *clients) again(s *submit) {
 		default:
 			c.w.counts.RepeatsAnswered++
 			c.w.witness.repeated(s, a)
-		}
-	})
-}
-
-// kill asks for the end of some job.
-func (c *clients) kill() {
-	e := c.leader()
-	if e == nil {
-		return
-	}
-	view := e.n.m.View()
-	var live []*model.Job
-	for j := range view.Queued() {
-		live = append(live, j)
-	}
-	live = append(live, view.Active()...)
-	if len(live) == 0 {
-		return
-	}
-	c.killJob(e, live[c.w.rng.IntN(len(live))])
-}
-
-func (c *clients) killJob(e *epoch, j *model.Job) {
-	body := &command.JobKill{Job: j.Number, By: j.Submitter}
-	if c.w.rng.IntN(3) == 0 {
-		body.By, body.Admin = "root", c.w.rng.IntN(3) > 0 || c.w.calm
-	}
-	if j.State.Active() {
-		body.Detached = e.sessionOf(j.Host) == nil
-	}
-	e.propose(c.w.encode(command.Request{}, body), func(a answer) {
-		if a.known && a.result.Kill == command.KillFinalized {
-			c.w.counts.Finalized++
-		}
-	})
-}
-
-// operator is the person who looks at quarantined devices: one that has no
-// process on it is cleared, one that has gets its host rebooted in the end.
-func (c *clients) operator() {
-	c.w.after(5*time.Second, c.operator)
-	e := c.leader()
-	if e == nil {
-		return
-	}
-	if c.sick == nil {
-		c.sick = map[string]time.Duration{}
-	}
-	for _, d := range e.n.m.View().Devices() {
-		since, known := c.sick[d.ID]
-		switch {
-		case d.State != model.DeviceUnhealthy:
-			delete(c.sick, d.ID)
-		case !known:
-			c.sick[d.ID] = c.w.now
-		case c.w.now-since > operatorWaits && (c.w.calm || c.w.chance(40)):
-			c.attend(e, d)
-		}
-	}
-}
-
-func (c *clients) attend(e *epoch, d *model.Device) {
-	i := slices.IndexFunc(c.w.hosts, func(h *host) bool { return h.name == d.Host })
-	h := c.w.hosts[i]
-	if t := h.treeOn(d.Name); t != nil {
-		if c.w.calm && h.record(t.key) == nil {
-			h.reboot()
-			c.w.after(time.Second, h.startAgent)
-		}
-		return
-	}
-	if h.gone || d.Lease != 0 && c.w.calm {
-		return
-	}
-	// With a live lease it is refused; the witness sees to that.
-	e.propose(c.w.encode(command.Request{}, &command.DeviceClear{Device: d.ID}), func(a answer) {
-		if a.known && a.result.Code == command.OK {
-			c.w.counts.Cleared++
 		}
 	})
 }

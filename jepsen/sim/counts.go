@@ -10,12 +10,19 @@ import (
 type Counts struct {
 	// Log and leaders.
 	Terms, LostEntries, KeptEntries, StaleProposals, GhostEntries, StaleRefused, Crashes, Restores int
+	// Controllers.
+	Checkpoints, Raised, Ghosts, RaiseRefused, MovedAway int
 	// Sessions and hosts.
-	Attached, Starts, Kills, RefusedOrders, Fenced, Orphans, Repeated, Survivors, Processes int
+	Attached, Starts, Kills, RefusedOrders, Fenced, Orphans, Repeated, Survivors, Processes, WrongMachine int
+	// What hosts say beside jobs.
+	News, Rounded, Proofs, Faults, DevicesAdded, DevicesLeftOut, Replaced int
 	// Clients.
-	Acked, Retries, RepeatsAnswered, Refused, NotPlaced, KeyReused, Overloaded, Arrays, Holds int
+	Acked, Retries, RepeatsAnswered, Refused, NotPlaced, KeyReused, Overloaded, Arrays, Holds                  int
+	AskedAgain, Extended, ExtendedAbove, ExtendRefused, Released, ReleaseRefused, Forced, Allocated, Scheduled int
+	// Operators.
+	DevicesRetired, HostsRetired, Permits int
 	// Verdicts and returns.
-	Sweeps, Lies, Forged, SilentLost, UnnamedLost, RegistrationLost, Requeued, Late, Finalized, Cleared, Recovered, Pruned int
+	Sweeps, Withheld, FlapWithheld, Lies, Forged, SilentLost, UnnamedLost, RegistrationLost, Requeued, Late, Finalized, Cleared, Recovered, RecoveredLater, WrittenOff, FaultsBusy, FaultsIdle, UnservedJobs, RetiredJobs, Refusals, Pruned int
 	// Ends.
 	Succeeded, Failed, Killed, Lost int
 }

@@ -53,7 +53,7 @@ func (e *epoch) evidence() (*command.Sweep, bool) {
 	contacts, view := e.contacts(), e.n.m.View()
 	e.live.Attend(contacts)
 	sweep, worth := e.live.Evidence(clock(e.w.now), view, contacts, e.term, func(job, lease uint64) bool {
-		return e.ordered[jobKey{job, lease}] && e.w.options.Quirk != QuirkForgetOrders
+		return e.ordered[jobKey{job, lease}] && !e.w.broken(QuirkForgetOrders)
 	})
 	switch e.w.options.Quirk {
 	case QuirkJudgeOnce:

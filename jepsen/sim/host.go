@@ -14,13 +14,26 @@ import (
 // host is a machine with devices: its disk, which survives everything, its
 // processes, which die with the machine, and its agent, which comes and goes.
 type host struct {
-	w     *World
-	name  string
-	boots int
-	gone  bool // never comes back
+	w       *World
+	name    string
+	machine int // counts the machines that had this name
+	boots   int
+	gone    bool // switched off; for good, unless somebody sees to it
+	// manual: its configuration wants no automatic return of devices.
+	manual bool
+	// container: the agent is the first process of its PID namespace, so that
+	// its processes die with it.
+	container bool
 
 	devices []wire.AgentDevice
-	leftOut string // a device that the present configuration leaves out, or ""
+	leftOut string           // a device that the present configuration leaves out, or ""
+	free    map[string]int64 // by device name: MiB of its memory that nobody uses
+	sheet   int              // version of its usage sheets, 0: none
+	news    []*news
+	newsSeq int
+	// retiredAlive: an operator has retired it while its agent names jobs that
+	// may live, on the ground that it names them.
+	retiredAlive bool
 
 	// On disk.
 	begun   map[string]uint64 // by device name: highest lease begun
@@ -60,31 +73,15 @@ type tree struct {
 
 func newHost(w *World, i int) *host {
 	h := &host{
-		w: w, name: fmt.Sprintf("h%d", i+1), begun: map[string]uint64{},
+		w: w, name: fmt.Sprintf("h%d", i+1), begun: map[string]uint64{}, free: map[string]int64{},
 		cutIn: map[string]time.Duration{}, cutOut: map[string]time.Duration{},
+		manual: w.rng.IntN(6) == 0, container: w.rng.IntN(4) == 0,
 	}
-	for d := range 1 + w.rng.IntN(3) {
-		dev := wire.AgentDevice{Name: fmt.Sprintf("gpu%d", d)}
-		if w.rng.IntN(3) == 0 {
-			dev.MaxRuntimeS = int64(10 + w.rng.IntN(50))
-		}
-		h.devices = append(h.devices, dev)
+	for range 1 + w.rng.IntN(3) {
+		h.addDevice()
 	}
 	h.relabel()
 	return h
-}
-
-// relabel draws new labels, as after a change of hardware or configuration.
-func (h *host) relabel() {
-	for i := range h.devices {
-		h.devices[i].Declared = []wire.LabelKV{
-			{Key: "gpu", Value: []string{"a", "b"}[h.w.rng.IntN(2)]},
-			{Key: "vram", Value: []string{"16G", "40G", "80G"}[h.w.rng.IntN(3)]},
-		}
-		if h.w.rng.IntN(3) == 0 {
-			h.devices[i].Declared = append(h.devices[i].Declared, wire.LabelKV{Key: "link", Value: "fast"})
-		}
-	}
 }
 
 // boot starts the machine and then its agent.
@@ -102,9 +99,11 @@ func (h *host) startAgent() {
 	h.up = true
 	h.instances++
 	h.w.note("agent %s starts", h.instance())
+	h.freshNews()
 	instance := h.instance()
 	h.connect(instance)
 	h.beat(instance)
+	h.w.after(h.w.between(time.Second, 20*time.Second), func() { h.probe(instance) })
 }
 
 // running reports whether the agent process with this instance still runs.
@@ -148,19 +147,23 @@ func (h *host) hail(n *node) {
 
 func (h *host) hello() wire.Hello {
 	hello := wire.Hello{
-		Protocol: wire.AgentProtocol, Host: h.name, MachineID: "m-" + h.name, BootID: fmt.Sprintf("boot-%d", h.boots),
-		Instance: h.instance(), Term: h.term, Index: h.index, Jobs: h.jobs(),
+		Protocol: wire.AgentProtocol, Host: h.name, MachineID: fmt.Sprintf("m-%s-%d", h.name, h.machine), BootID: fmt.Sprintf("boot-%d", h.boots),
+		Instance: h.instance(), Term: h.term, Index: h.index, Jobs: h.jobs(), RequireManualClear: h.manual,
 	}
 	for _, d := range h.devices {
 		if d.Name == h.leftOut {
 			continue
 		}
 		d.Begun = h.begun[d.Name]
+		if d.KeepDetected {
+			d.Detected = nil // the probe failed
+		}
 		hello.Devices = append(hello.Devices, d)
 	}
+	hello.Proof.Isolated = h.container
 	if !h.w.chance(20) {
 		hello.Proof.SurvivorsChecked = true
-		hello.Proof.SurvivorsFound = h.survivors() && h.w.options.Quirk != QuirkBlindProof
+		hello.Proof.SurvivorsFound = h.survivors() && !h.w.broken(QuirkBlindProof)
 	}
 	return hello
 }
@@ -210,6 +213,7 @@ func (h *host) welcomed(s *session, term, index uint64) {
 	h.seen(term, index)
 	h.session = s
 	s.acked = h.w.now
+	h.retiredAlive = false
 	h.sendOutcomes(true)
 }
 
@@ -244,12 +248,18 @@ func (h *host) beat(instance string) {
 	jobs := h.jobs()
 	h.w.send(h, s.e.n, false, func() { s.receive(func() { s.heartbeat(jobs) }) })
 	h.sendOutcomes(false)
+	h.tellNews()
 }
 
-func (h *host) heartbeatAcked(s *session, index uint64) {
-	if h.session == s {
-		s.acked = h.w.now
-		h.seen(s.e.term, index)
+func (h *host) heartbeatAcked(s *session, index uint64, prove bool) {
+	if h.session != s {
+		return
+	}
+	s.acked = h.w.now
+	h.seen(s.e.term, index)
+	if prove {
+		hello := h.hello()
+		h.w.send(h, s.e.n, false, func() { s.receive(func() { s.prove(hello) }) })
 	}
 }
 
@@ -267,7 +277,7 @@ func (h *host) sendOutcomes(all bool) {
 		r.sent = true
 		o := r.outcome
 		h.w.send(h, s.e.n, false, func() { s.receive(func() { s.finish(o) }) })
-		if h.w.options.Quirk == QuirkForgetOutcome {
+		if h.w.broken(QuirkForgetOutcome) {
 			h.forget(r.key)
 		}
 	}
@@ -297,11 +307,15 @@ func (h *host) stopAgent() {
 	if s != nil && h.w.rng.IntN(2) == 0 { // the connection is reset; else silence
 		h.w.send(h, s.e.n, false, func() { s.closeLeaderSide(false) })
 	}
+	if h.container {
+		h.killAll()
+		return
+	}
 	for _, r := range slices.Clone(h.records) {
 		switch {
 		case r.phase == wire.PhaseStarting && h.w.rng.IntN(2) == 0:
 			h.forget(r.key)
-		case r.phase == wire.PhaseRunning && h.w.chance(10):
+		case r.phase == wire.PhaseRunning && !h.retiredAlive && h.w.chance(10):
 			h.w.note("%s: the record of %d/%d cannot be read any more", h.name, r.key.job, r.key.lease)
 			h.w.counts.Orphans++
 			h.forget(r.key)
@@ -314,8 +328,26 @@ func (h *host) reboot() {
 	h.stopAgent()
 	h.boots++
 	h.w.note("host %s reboots", h.name)
+	h.killAll()
+}
+
+// killAll ends every process at once; nobody sees how. Records of ended jobs
+// are on disk.
+func (h *host) killAll() {
 	h.trees = nil
 	h.records = slices.DeleteFunc(h.records, func(r *record) bool { return r.phase != wire.PhaseEnded })
+}
+
+// replace puts another machine under the name.
+func (h *host) replace() {
+	h.w.note("another machine gets the name %s", h.name)
+	h.w.counts.Replaced++
+	h.machine++
+	h.boots, h.term, h.index = 0, 0, 0
+	h.begun, h.records, h.trees = map[string]uint64{}, nil, nil
+	h.gone = false
+	h.relabel()
+	h.boot()
 }
 
 // deviceName returns the name in a device ID of this host, "" for others.

@@ -47,7 +47,7 @@ func (h *host) start(o wire.Order) *wire.ReportedJob {
 	if r := h.fenced(k, device); r != nil {
 		now := r.report()
 		return &now
-	} else if h.begun[device] >= k.lease && h.w.options.Quirk != QuirkNoFence {
+	} else if h.begun[device] >= k.lease && !h.w.broken(QuirkNoFence) {
 		h.w.counts.Fenced++
 		return nil
 	}
@@ -68,7 +68,7 @@ func (h *host) start(o wire.Order) *wire.ReportedJob {
 // fenced returns the record of a lease that was begun and has lost its own:
 // nobody knows what became of its job.
 func (h *host) fenced(k jobKey, device string) *record {
-	if h.begun[device] != k.lease || h.hasTree(k) || h.w.options.Quirk == QuirkNoFence {
+	if h.begun[device] != k.lease || h.hasTree(k) || h.w.broken(QuirkNoFence) {
 		return nil
 	}
 	r := &record{key: k, device: device}

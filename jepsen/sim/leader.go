@@ -39,7 +39,9 @@ type epoch struct {
 	// sweeps: what an agent is ordered must not be judged as never ordered.
 	verdict   bool
 	admitting int
+	tending   tending
 	stuck     map[uint64]int // ticks for which a job was held by a dead host
+	late      int            // ticks for which a job was unserved past the grace
 	waiting   []func()
 }
 
@@ -51,10 +53,12 @@ func (n *node) begin(term uint64) *epoch {
 		w: n.w, n: n, term: term, began: n.w.now, ordered: map[jobKey]bool{}, named: map[uint64]time.Duration{},
 		wall: wallStartMS*int64(time.Millisecond) + int64(n.w.now) + int64(n.wall),
 		live: rc.NewLiveness(clock(n.w.now)), detached: map[string]time.Duration{},
+		tending: tending{said: map[string]word{}, refused: map[string]word{}},
 	}
 	n.epoch = e
 	n.w.epochs = append(n.w.epochs, e)
 	e.tick()
+	e.w.after(e.w.between(0, tendEvery), e.tend)
 	return e
 }
 
@@ -177,8 +181,13 @@ func (e *epoch) tick() {
 		}
 	}
 	e.sweep()
+	e.moveAway()
+	if e.ended {
+		return
+	}
 	e.w.witness.swallowed(e)
 	e.w.witness.neglected(e)
+	e.w.witness.overdue(e)
 	if view := e.n.m.View(); view.PruneNeeded() {
 		e.propose(e.w.encode(command.Request{}, &command.JobPrune{Limit: 20}), func(answer) {})
 	}
@@ -190,13 +199,22 @@ func (e *epoch) sweep() {
 		return
 	}
 	body, worth := e.evidence()
-	if !worth {
+	if !worth && !e.noServeDue() {
 		return
 	}
 	e.w.witness.evidence(e, body)
 	e.w.counts.Sweeps++
 	e.verdict = true
 	e.propose(e.w.encode(command.Request{}, body), func(answer) { e.judged() })
+}
+
+// noServeDue reports whether a queued job waits for what no host has any more,
+// for so long that even a sweep without evidence is worth an entry. An idle
+// log's uptime stands still, so the time since the epoch began is the leader's.
+func (e *epoch) noServeDue() bool {
+	view := e.n.m.View()
+	at, ok := view.NoServeAtMS()
+	return ok && !e.w.broken(QuirkNoServeSweep) && view.EpochUptimeMS()+(e.w.now-e.began).Milliseconds() >= at
 }
 
 // judged ends a verdict: the hellos that waited go on.

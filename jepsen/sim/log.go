@@ -1,11 +1,10 @@
 package sim
 
 import (
-	"bytes"
+	"cmp"
 	"slices"
 	"time"
 
-	"rcd/fsm"
 	"rcd/fsm/command"
 )
 
@@ -19,12 +18,15 @@ type raftLog struct {
 	committed []logged
 	tail      []logged      // appended in the present log, not committed
 	stalled   time.Duration // until then nothing gets committed
+	skip      uint64        // indexes that Raft's own entries take before the next one
 }
 
+// logged is one entry. Raft has entries of its own between those of the state
+// machine, so the index of an entry says nothing of its place among them.
 type logged struct {
-	term  uint64
-	data  []byte
-	batch *batch
+	index, term uint64
+	data        []byte
+	batch       *batch
 }
 
 // batch is one entry on its way, as its proposer remembers it.
@@ -69,6 +71,12 @@ func (l *raftLog) elect(n *node) {
 		l.w.counts.KeptEntries += kept
 	}
 	l.tail = l.tail[:kept:kept]
+	// Its no-op, and now and then many more, as after hours of other terms: so
+	// that checkpoints come up in a short run.
+	l.skip = 1
+	if l.w.rng.IntN(2) == 0 {
+		l.skip += uint64(l.w.rng.IntN(1000))
+	}
 	l.leader = n
 	l.w.note("%s leads term %d, keeps %d entries in flight", n.id, l.term, kept)
 	e := n.begin(l.term)
@@ -99,27 +107,41 @@ func (l *raftLog) majority() bool {
 	return up*2 > len(l.w.nodes)
 }
 
+// last returns the index of the newest entry, 0 before any.
+func (l *raftLog) last() uint64 {
+	switch {
+	case len(l.tail) > 0:
+		return l.tail[len(l.tail)-1].index
+	case len(l.committed) > 0:
+		return l.committed[len(l.committed)-1].index
+	}
+	return 0
+}
+
 func (l *raftLog) append(e logged) {
+	e.index = l.last() + 1 + l.skip
+	l.skip = 0
 	l.tail = append(l.tail, e)
-	index, term := len(l.committed)+len(l.tail), l.term
+	place, term := len(l.committed)+len(l.tail), l.term
 	delay := l.w.between(time.Millisecond, 15*time.Millisecond)
 	if l.w.chance(4) {
 		delay = l.w.between(50*time.Millisecond, 3*time.Second)
 	}
-	l.w.after(delay, func() { l.commit(index, term) })
+	l.w.after(delay, func() { l.commit(place, term) })
 }
 
-// commit makes everything up to an index final, if the leader that appended it
-// still leads: entries of earlier terms count only with one of the present.
-func (l *raftLog) commit(index int, term uint64) {
-	if l.term != term || l.leader == nil || index <= len(l.committed) {
+// commit makes everything up to a place in the log final, if the leader that
+// appended it still leads: entries of earlier terms count only with one of the
+// present.
+func (l *raftLog) commit(place int, term uint64) {
+	if l.term != term || l.leader == nil || place <= len(l.committed) {
 		return
 	}
 	if !l.majority() || l.w.now < l.stalled {
-		l.w.after(50*time.Millisecond, func() { l.commit(index, term) })
+		l.w.after(50*time.Millisecond, func() { l.commit(place, term) })
 		return
 	}
-	n := index - len(l.committed)
+	n := place - len(l.committed)
 	l.committed = append(l.committed, l.tail[:n]...)
 	l.tail = append([]logged(nil), l.tail[n:]...)
 	for _, node := range l.w.nodes {
@@ -127,125 +149,11 @@ func (l *raftLog) commit(index int, term uint64) {
 	}
 }
 
-// node is one controller: a replica, and the leader while it believes so.
-type node struct {
-	w    *World
-	id   string
-	up   bool
-	m    *fsm.Machine
-	wall time.Duration // its wall clock minus the true time
-	lag  time.Duration // until then it applies nothing
-	life int           // counts its process starts
-
-	epoch *epoch // the newest one it has begun, nil before
-	// heard is who sent it anything, whatever its role.
-	heard    map[string]hostHeard
-	snapshot []byte
-	applying bool
-}
-
-func (n *node) applySoon() {
-	if !n.up || n.applying {
-		return
+// place returns how many committed entries lie at or below an index.
+func (l *raftLog) place(index uint64) int {
+	i, found := slices.BinarySearchFunc(l.committed, index, func(e logged, index uint64) int { return cmp.Compare(e.index, index) })
+	if found {
+		i++
 	}
-	n.applying = true
-	life := n.life
-	delay := n.w.between(0, 2*time.Millisecond)
-	if n.w.log.leader != n {
-		delay = n.w.between(0, 20*time.Millisecond)
-	}
-	n.w.after(max(delay, n.lag-n.w.now), func() {
-		if n.life != life || !n.up {
-			return
-		}
-		n.applying = false
-		n.catchUp()
-	})
-}
-
-// catchUp applies everything that is committed.
-func (n *node) catchUp() {
-	for int(n.m.Index()) < len(n.w.log.committed) && n.up {
-		n.applyNext()
-	}
-}
-
-func (n *node) applyNext() {
-	index := n.m.Index() + 1
-	e := n.w.log.committed[index-1]
-	results, events, err := n.m.Apply(index, e.term, e.data)
-	if err != nil {
-		n.w.fail("%s halts at index %d: %v", n.id, index, err)
-	}
-	n.w.witness.applied(n, index, e, results, events)
-	if n.w.log.leader == n && e.batch.epoch == n.epoch && !n.epoch.ended && n.epoch.term == e.term {
-		n.epoch.open = true
-		e.batch.settle(results, index)
-		n.epoch.inflight = slices.DeleteFunc(n.epoch.inflight, func(b *batch) bool { return b == e.batch })
-	}
-	for _, believed := range n.w.allEpochs(n) {
-		believed.react(events)
-	}
-}
-
-// crash ends the process: what it knew is gone, what it had promised to the
-// log is not.
-func (n *node) crash() {
-	if !n.up {
-		return
-	}
-	n.w.note("%s crashes", n.id)
-	n.w.counts.Crashes++
-	if n.w.log.leader == n {
-		n.w.log.leader = nil
-	}
-	n.up, n.applying = false, false
-	n.life++
-	for _, e := range n.w.allEpochs(n) {
-		e.end("crash")
-	}
-	n.heard = map[string]hostHeard{}
-}
-
-// restart brings a node back from its last snapshot and the log.
-func (n *node) restart() {
-	if n.up {
-		return
-	}
-	n.up = true
-	n.m = fsm.New(fsm.Options{PanicOnInvariant: true})
-	n.restore(n.snapshot)
-	n.w.note("%s restarts at index %d", n.id, n.m.Index())
-	n.applySoon()
-}
-
-func (n *node) restore(snapshot []byte) {
-	if snapshot == nil {
-		return
-	}
-	if err := n.m.Restore(bytes.NewReader(snapshot)); err != nil {
-		n.w.fail("%s does not restore its snapshot: %v", n.id, err)
-	}
-	n.w.counts.Restores++
-	n.w.witness.restored(n)
-}
-
-// takeSnapshot keeps a snapshot of the present state.
-func (n *node) takeSnapshot() {
-	var out bytes.Buffer
-	if _, err := n.m.Snapshot().WriteTo(&out); err != nil {
-		n.w.fail("%s does not write a snapshot: %v", n.id, err)
-	}
-	n.snapshot = out.Bytes()
-}
-
-// install gives a node that is behind the snapshot of another.
-func (n *node) install(from *node) {
-	if !n.up || !from.up || n.m.Index() >= from.m.Index() || n.w.log.leader == n {
-		return
-	}
-	from.takeSnapshot()
-	n.w.note("%s takes the snapshot of %s at index %d", n.id, from.id, from.m.Index())
-	n.restore(from.snapshot)
-	n.snapshot = from.snapshot
+	return i
 }

@@ -84,7 +84,7 @@ func TestASweepLeavesOutAHostThatIsBeingTakenIn(t *testing.T) {
 		w.Run(200 * time.Millisecond)
 		h.up = true
 		w.slowAttach = 200 * time.Millisecond
-		e.admit(h, h.hello())
+		e.verify(h, h.hello(), 0)
 		w.Run(99 * time.Millisecond)
 		w.slowAttach = 0
 		w.stall(time.Second)
@@ -120,7 +120,8 @@ func TestAPassedLeaderOrdersNothingOfALaterTerm(t *testing.T) {
 func TestRetainedJobsAreJudgedWhenTheyAreRetainedNoMore(t *testing.T) {
 	both(t, QuirkJudgeOnce, func(w *World) {
 		h := w.hosts[0]
-		w.clients.set(command.Setting{Name: "retain_disconnected_jobs", Value: 1})
+		w.operator.away = true
+		w.clients.set(command.Setting{Name: "retain_disconnected_jobs", Value: 1}, command.Setting{Name: "mass_floor", Value: 3})
 		w.pin(w.device(h))
 		w.Run(2 * time.Second)
 		h.reboot()

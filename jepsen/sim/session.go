@@ -28,6 +28,9 @@ type session struct {
 	sent    map[sentKey]time.Duration
 	working map[sentKey]bool
 	neglect map[jobKey]int // see witness.neglected
+	proven  time.Duration  // when proof was asked for last
+	proving bool
+	newsSeq int // of the last news taken
 }
 
 type sentKey struct {
@@ -58,68 +61,6 @@ func (w *World) send(h *host, n *node, toHost bool, deliver func()) {
 			}
 		})
 	}
-}
-
-// takeHello is a hello that arrives at a node.
-func (n *node) takeHello(h *host, hello wire.Hello) {
-	n.heard[hello.Host] = hostHeard{hello.Instance, n.w.now}
-	e := n.epoch
-	if e == nil || !e.open {
-		leader := n.w.log.leader
-		n.w.send(h, n, true, func() { h.redirected(hello.Instance, leader) })
-		return
-	}
-	e.admit(h, hello)
-}
-
-// admit takes an agent in, after the verdict in flight and its registration.
-func (e *epoch) admit(h *host, hello wire.Hello) {
-	if e.ended {
-		return
-	}
-	if e.verdict && e.w.options.Quirk != QuirkAdmitInVerdict {
-		e.waiting = append(e.waiting, func() { e.admit(h, hello) })
-		return
-	}
-	e.admitting++
-	if e.w.options.Quirk != QuirkAttachUnseen {
-		e.live.Admit(hello.Host, clock(e.w.now))
-	}
-	known := e.n.m.View().Agent(hello.Host)
-	if known != nil && known.Instance == hello.Instance {
-		e.verify(h, hello, 0)
-		return
-	}
-	e.propose(e.w.encode(command.Request{}, registration(hello)), func(a answer) {
-		if !a.known || a.result.Code != command.OK {
-			if a.known && a.result.Code != command.StaleEpoch {
-				e.w.note("registration of %s refused: %s", hello.Host, a.result.Code)
-			}
-			e.admitting--
-			return
-		}
-		e.verify(h, hello, 0)
-	})
-}
-
-// verify is the round trip that proves leadership, and the wait for an index
-// that the agent has seen.
-func (e *epoch) verify(h *host, hello wire.Hello, tries int) {
-	e.w.after(e.w.between(time.Millisecond, 5*time.Millisecond), func() {
-		switch {
-		case e.ended || e.w.log.leader != e.n || e.w.log.term != e.term || tries > 50:
-			e.admitting--
-		case e.n.m.Index() < hello.Index:
-			e.w.after(100*time.Millisecond, func() { e.verify(h, hello, tries+1) })
-		default:
-			e.admitting--
-			delay := e.w.slowAttach + e.w.between(0, 20*time.Millisecond)
-			if e.w.chance(10) {
-				delay = e.w.between(100*time.Millisecond, 2*time.Second)
-			}
-			e.w.after(delay, func() { e.attach(h, hello) })
-		}
-	})
 }
 
 func (e *epoch) attach(h *host, hello wire.Hello) {
@@ -189,8 +130,8 @@ func (s *session) heartbeat(jobs []wire.ReportedJob) {
 	for _, j := range jobs {
 		s.e.named[j.Lease] = s.w.now
 	}
-	index := s.e.n.m.Index()
-	s.w.send(s.h, s.e.n, true, func() { s.h.heartbeatAcked(s, index) })
+	index, prove := s.e.n.m.Index(), s.wantsProof()
+	s.w.send(s.h, s.e.n, true, func() { s.h.heartbeatAcked(s, index, prove) })
 	s.reconcile()
 }
 
@@ -200,7 +141,7 @@ func (s *session) reconcile() {
 		return
 	}
 	view := s.e.n.m.View()
-	if view.Term() != s.e.term && s.w.options.Quirk != QuirkOrderAhead {
+	if view.Term() != s.e.term && !s.w.broken(QuirkOrderAhead) {
 		return // a later term has begun: what it placed is not ours to order
 	}
 	for _, a := range rc.Reconcile(desired(view, s.hello.Host), s.reported()) {
@@ -318,26 +259,4 @@ func acks(code command.Code) bool {
 		return true
 	}
 	return false
-}
-
-func registration(hello wire.Hello) *command.AgentRegister {
-	body := &command.AgentRegister{
-		Host: hello.Host, MachineID: hello.MachineID, BootID: hello.BootID, Instance: hello.Instance,
-		RequireManualClear: hello.RequireManualClear,
-		Proof: command.Proof{
-			Isolated: hello.Proof.Isolated, SurvivorsChecked: hello.Proof.SurvivorsChecked,
-			SurvivorsFound: hello.Proof.SurvivorsFound,
-		},
-	}
-	for _, d := range hello.Devices {
-		spec := command.DeviceSpec{Name: d.Name, MaxRuntimeS: d.MaxRuntimeS, Begun: d.Begun}
-		for _, l := range d.Declared {
-			spec.Declared = append(spec.Declared, command.KV{Key: l.Key, Value: l.Value})
-		}
-		body.Devices = append(body.Devices, spec)
-	}
-	for _, j := range hello.Jobs {
-		body.Jobs = append(body.Jobs, command.JobRef{Job: j.Job, Lease: j.Lease})
-	}
-	return body
 }

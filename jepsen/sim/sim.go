@@ -7,8 +7,6 @@ import (
 	"math/rand/v2"
 	"runtime/debug"
 	"time"
-
-	"rcd/fsm"
 )
 
 // ErrLaw means that a run broke a law, or that the code under test panicked.
@@ -19,41 +17,10 @@ type Options struct {
 	Seed  uint64
 	Steps int       // of the storm; at least 1
 	Out   io.Writer // readable transcript, nil for none
-	Quirk Quirk     // a deliberate fault in the fake parts
+	Quirk Quirk     // a deliberate fault
 	// Script replaces the storm: a scenario of its own on a quiet world.
 	Script func(*World)
 }
-
-// Quirk is a deliberate fault in one of the fake parts. A run with one has to
-// fail in some seed, which proves that the witness sees it.
-type Quirk uint8
-
-// The quirks.
-const (
-	NoQuirk Quirk = iota
-	// QuirkNoFence: hosts start a lease however old it is.
-	QuirkNoFence
-	// QuirkForgetOutcome: hosts forget an outcome once sent, unacked.
-	QuirkForgetOutcome
-	// QuirkAdmitInVerdict: a hello does not wait for a sweep in flight.
-	QuirkAdmitInVerdict
-	// QuirkAttachUnseen: a sweep takes no notice of a host that was admitted and
-	// is not attached yet.
-	QuirkAttachUnseen
-	// QuirkOrderAhead: a leader that was deposed without noticing orders what a
-	// later term has placed.
-	QuirkOrderAhead
-	// QuirkForgetOrders: a leader does not remember what it has ordered.
-	QuirkForgetOrders
-	// QuirkJudgeOnce: a leader says nothing more of a host once its devices are
-	// unknown, or once it is written off.
-	QuirkJudgeOnce
-	// QuirkHearAbsent: a leader says that an agent is back for as long as a
-	// device of it is unknown, also one that it no longer declares.
-	QuirkHearAbsent
-	// QuirkBlindProof: hosts answer a survivor check "none" without looking.
-	QuirkBlindProof
-)
 
 // Report says what a run has gone through.
 type Report struct {
@@ -71,13 +38,14 @@ type World struct {
 	line    timeline
 	events  int
 
-	log     *raftLog
-	nodes   []*node
-	epochs  []*epoch // that somebody still believes in
-	hosts   []*host
-	clients *clients
-	witness *witness
-	counts  Counts
+	log      *raftLog
+	nodes    []*node
+	epochs   []*epoch // that somebody still believes in
+	hosts    []*host
+	clients  *clients
+	operator *operator
+	witness  *witness
+	counts   Counts
 
 	slowAttach time.Duration // after the admission, for scripts
 	slowUntil  time.Duration // until then the network is bad
@@ -132,14 +100,11 @@ func newWorld(o Options) *World {
 	w.log = &raftLog{w: w}
 	w.witness = newWitness(w)
 	for i := range 3 {
-		n := &node{w: w, id: fmt.Sprintf("c%d", i+1), up: true}
-		n.m = fsm.New(fsm.Options{PanicOnInvariant: true})
-		n.wall = time.Duration(w.rng.Int64N(int64(2*time.Second))) - time.Second
-		n.heard = map[string]hostHeard{}
-		w.nodes = append(w.nodes, n)
+		w.nodes = append(w.nodes, w.newNode(i))
 	}
 	w.clients = &clients{w: w}
-	for i := range 2 + w.rng.IntN(2) {
+	w.operator = &operator{w: w, since: map[string]time.Duration{}}
+	for i := range 2 + w.rng.IntN(3) {
 		w.hosts = append(w.hosts, newHost(w, i))
 	}
 	return w
@@ -154,7 +119,7 @@ func (w *World) boot() {
 	for _, h := range w.hosts {
 		h.boot()
 	}
-	w.after(time.Second, w.clients.operator)
+	w.after(time.Second, w.operator.round)
 	w.Run(5 * time.Second)
 }
 

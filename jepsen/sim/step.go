@@ -21,6 +21,7 @@ type step struct {
 	commands []command.Command
 	results  []command.Result
 	events   []command.Event
+	changed  int // jobs that are not what they were
 }
 
 func (s *step) decode(data []byte) {
@@ -61,7 +62,7 @@ func (s *step) note() {
 // accepts reports whether an accepted command of the entry satisfies is.
 func (s *step) accepts(is func(body any) bool) bool {
 	for i, c := range s.commands {
-		if s.results[i].Code != command.StaleEpoch && is(c.Body) {
+		if s.accepted(i) && is(c.Body) {
 			return true
 		}
 	}
@@ -125,6 +126,7 @@ func (s *step) jobs() {
 		if was == is {
 			continue
 		}
+		s.changed++
 		switch {
 		case is == nil:
 			s.prunedJob(was)
@@ -156,6 +158,18 @@ func (s *step) newJob(j *model.Job) {
 		s.w.fail("law 3: a used request ID had a second effect, job %d", j.Number)
 	}
 	s.x.tags[j.Note] = j.Number
+	s.x.queuedAt[j.Number] = s.now.UptimeMS()
+	spec, known := s.x.specs[j.Note]
+	ran := int64(0)
+	if j.CeilingAsked {
+		ran = j.MaxRuntimeS
+	}
+	same := known && j.Pinned == spec.Pinned && j.Selector == spec.Selector && j.Priority == spec.Priority && j.Kind == spec.Kind &&
+		j.NoWait == spec.NoWait && ran >= spec.MaxRuntimeS && j.QueuedUptimeMS == s.now.UptimeMS()
+	if !same {
+		s.w.fail("index %d: job %d is not what %s asked for", s.index, j.Number, j.Note)
+	}
+	s.x.servingOf(j)
 }
 
 func (s *step) changedJob(was, is *model.Job) {
@@ -177,6 +191,7 @@ func (s *step) changedJob(was, is *model.Job) {
 // requeued: only a job that no host can know goes back.
 func (s *step) requeued(was *model.Job) {
 	s.w.counts.Requeued++
+	s.x.queuedAt[was.Number] = s.now.UptimeMS()
 	if k, ran := s.x.runs[was.Number]; ran {
 		s.w.fail("law 3: job %d goes back to the queue and has a process under lease %d", was.Number, k.lease)
 	}
@@ -209,6 +224,7 @@ func sameCode(a, b *int32) bool { return a == nil && b == nil || a != nil && b !
 
 // endedJob holds the end of a job against what its host knows.
 func (s *step) endedJob(was, is *model.Job) {
+	s.unservedEnd(was, is)
 	switch is.State {
 	case model.JobSucceeded:
 		s.w.counts.Succeeded++

@@ -1,7 +1,6 @@
 package sim
 
 import (
-	"fmt"
 	"time"
 
 	"rcd/fsm/command"
@@ -16,7 +15,11 @@ func (w *World) storm(steps int) {
 	}
 	kinds := []kind{
 		{34, w.clients.submit},
-		{9, w.clients.kill},
+		{3, w.clients.allocate},
+		{5, w.clients.kill},
+		{4, w.clients.release},
+		{7, w.clients.extend},
+		{1, w.clients.schedule},
 		{5, w.newLeader},
 		{3, w.regain},
 		{2, w.crash},
@@ -30,8 +33,14 @@ func (w *World) storm(steps int) {
 		{3, w.lie},
 		{3, w.forge},
 		{3, w.clockStep},
-		{2, w.reconfigure},
+		{3, w.reconfigure},
 		{1, w.wrongMachine},
+		{1, w.cutMany},
+		{1, w.flap},
+		{3, w.newFacts},
+		{2, w.fault},
+		{1, w.restartInHoldoff},
+		{1, w.foreignWord},
 		{3, w.slowNetwork},
 		{3, func() { w.Run(w.between(20*time.Second, 120*time.Second)) }},
 	}
@@ -135,18 +144,74 @@ func (w *World) snapshot() {
 
 func (w *World) restartAgent() {
 	h := w.anyHost()
+	w.restart(h, w.between(100*time.Millisecond, 30*time.Second))
+}
+
+// restart starts an agent again, maybe with another configuration.
+func (w *World) restart(h *host, down time.Duration) {
 	h.stopAgent()
-	w.after(w.between(100*time.Millisecond, 30*time.Second), func() {
-		if !h.up && w.rng.IntN(4) == 0 {
-			h.relabel()
-		}
-		if !h.up && w.rng.IntN(5) == 0 && len(h.devices) > 1 && h.leftOut == "" {
-			h.leftOut = h.devices[w.rng.IntN(len(h.devices))].Name
-		} else if !h.up {
-			h.leftOut = ""
+	w.after(down, func() {
+		if !h.up && !w.calm {
+			h.reconfigure()
 		}
 		h.startAgent()
 	})
+}
+
+// restartInHoldoff restarts agents just after a new leader has begun.
+func (w *World) restartInHoldoff() {
+	w.newLeader()
+	w.Run(w.between(3*time.Second, 6*time.Second))
+	for _, h := range w.hosts {
+		if w.rng.IntN(2) == 0 {
+			w.restart(h, w.between(100*time.Millisecond, 5*time.Second))
+		}
+	}
+}
+
+// flap restarts a host again and again, each time with a job to lose.
+func (w *World) flap() {
+	h := w.anyHost()
+	for range 3 + w.rng.IntN(3) {
+		w.pinTo(model.DeviceID(h.name, h.devices[w.rng.IntN(len(h.devices))].Name))
+		w.Run(w.between(time.Second, 4*time.Second))
+		h.reboot()
+		w.after(w.between(100*time.Millisecond, 2*time.Second), h.startAgent)
+		w.Run(w.between(2*time.Second, 6*time.Second))
+	}
+}
+
+// pinTo submits a job for a device.
+func (w *World) pinTo(device string) {
+	w.clients.try(w.clients.request(command.JobSpec{Command: []string{"work"}, Submitter: "ann", Pinned: device}))
+}
+
+// newFacts changes what a running agent says of its host.
+func (w *World) newFacts() {
+	h := w.anyHost()
+	if w.rng.IntN(2) == 0 {
+		h.sheet++
+		h.renew(newsSheet, "")
+		for i := range h.devices {
+			h.renew(newsSheet, h.devices[i].Name)
+		}
+		return
+	}
+	i := w.rng.IntN(len(h.devices))
+	h.relabelOne(i)
+	h.renew(newsDeclared, h.devices[i].Name)
+}
+
+// fault is a device that breaks, as its host or a person says.
+func (w *World) fault() {
+	h := w.anyHost()
+	d := h.devices[w.rng.IntN(len(h.devices))].Name
+	w.counts.Faults++
+	if w.rng.IntN(2) == 0 {
+		h.fault(d)
+		return
+	}
+	w.clients.ask(&command.DeviceFault{Device: model.DeviceID(h.name, d), Detail: "smells of smoke"}, func(answer) {})
 }
 
 func (w *World) reboot() {
@@ -175,6 +240,20 @@ func (w *World) slowNetwork() {
 	w.note("the network is bad until %.3fs", w.slowUntil.Seconds())
 }
 
+// cutMany cuts several hosts off every controller, as a broken switch does.
+func (w *World) cutMany() {
+	until := w.now + w.between(30*time.Second, 240*time.Second)
+	for _, h := range w.hosts {
+		if w.rng.IntN(5) == 0 {
+			continue
+		}
+		w.note("host %s is cut off until %.3fs", h.name, until.Seconds())
+		for _, n := range w.nodes {
+			h.cutIn[n.id], h.cutOut[n.id] = until, until
+		}
+	}
+}
+
 // cutPair cuts a host off one controller.
 func (w *World) cutPair() {
 	h, n, until := w.anyHost(), w.anyNode(), w.now+w.between(time.Second, 60*time.Second)
@@ -196,74 +275,6 @@ func (w *World) cutOneWay() {
 	}
 }
 
-// lie proposes a sweep with evidence that is made up: hours of silence, of
-// leases not named, of an epoch that has lasted for days. The table has to
-// bound it by what it knows itself.
-func (w *World) lie() {
-	e := w.clients.leader()
-	if e == nil || e.verdict || e.admitting > 0 {
-		return
-	}
-	w.counts.Lies++
-	view := e.n.m.View()
-	body := &command.Sweep{EpochMS: 1 << 40}
-	for _, a := range view.Agents() {
-		instance := a.Instance
-		if w.rng.IntN(4) == 0 {
-			instance = "another"
-		}
-		if e.sessionOf(a.Host) == nil {
-			body.Silent = append(body.Silent, command.AgentSilence{Host: a.Host, Instance: instance, SilenceMS: 1 << 40, DetachedMS: 1 << 40})
-		}
-	}
-	for _, l := range view.Leases() {
-		body.Unnamed = append(body.Unnamed, command.LeaseUnnamed{Lease: l.Number, UnnamedMS: 1 << 40})
-		// Never ordered, it says: true of none that another term has placed, and
-		// of no use while the host is there.
-		if l.Term != e.term || e.sessionOf(l.Host) != nil && view.Device(l.Devices[0]).State == model.DeviceBusy {
-			body.Unordered = append(body.Unordered, l.Jobs...)
-		}
-	}
-	e.verdict = true
-	e.propose(w.encode(command.Request{}, body), func(answer) { e.judged() })
-}
-
-// forge reports the start and the end of a live job under a lease that is not
-// its own, or from a process that is not the registered agent. The table takes
-// neither.
-func (w *World) forge() {
-	e := w.clients.leader()
-	if e == nil {
-		return
-	}
-	active := e.n.m.View().Active()
-	if len(active) == 0 {
-		return
-	}
-	j := active[w.rng.IntN(len(active))]
-	a := e.n.m.View().Agent(j.Host)
-	ref, instance := command.JobRef{Job: j.Number, Lease: j.Lease}, a.Instance
-	switch w.rng.IntN(3) {
-	case 0:
-		ref.Lease--
-	case 1:
-		ref.Lease += 1000
-	default:
-		instance = "passed"
-	}
-	code := int32(99)
-	var body any = &command.JobFinish{JobRef: ref, Host: j.Host, Instance: instance, ExitCode: &code, OutputKnown: true}
-	if w.rng.IntN(2) == 0 {
-		body = &command.JobStart{JobRef: ref, Host: j.Host, Instance: instance}
-	}
-	w.counts.Forged++
-	e.propose(w.encode(command.Request{}, body), func(a answer) {
-		if a.known && a.result.Code == command.OK {
-			w.fail("law 9: a report of job %d under lease %d by %s was taken, its lease is %d", j.Number, ref.Lease, instance, j.Lease)
-		}
-	})
-}
-
 // clockStep moves a wall clock by up to hours, either way. Epochs that have
 // begun go on by the monotonic clock.
 func (w *World) clockStep() {
@@ -272,32 +283,20 @@ func (w *World) clockStep() {
 	w.note("the wall clock of %s is off by %v", n.id, n.wall.Round(time.Second))
 }
 
+// reconfigure changes a setting within its range.
 func (w *World) reconfigure() {
-	switch w.rng.IntN(3) {
-	case 0:
-		w.clients.set(command.Setting{Name: "aging_ms", Value: []int64{0, 60_000, 1_800_000}[w.rng.IntN(3)]})
-	case 1:
-		w.clients.set(command.Setting{Name: "retain_disconnected_jobs", Value: w.rng.Int64N(2)})
-	default:
-		w.clients.set(command.Setting{Name: "holdoff_ms", Value: 10_000 + w.rng.Int64N(25_000)})
+	rng := w.rng
+	choices := []command.Setting{
+		{Name: "aging_ms", Value: []int64{0, 60_000, 1_800_000}[rng.IntN(3)]},
+		{Name: "retain_disconnected_jobs", Value: rng.Int64N(2)},
+		{Name: "holdoff_ms", Value: 10_000 + rng.Int64N(25_000)},
+		{Name: "no_serve_grace_ms", Value: 60_000 + rng.Int64N(90_000)},
+		{Name: "mass_floor", Value: rng.Int64N(4)},
+		{Name: "mass_percent", Value: rng.Int64N(101)},
+		{Name: "flap_limit", Value: rng.Int64N(5)},
+		{Name: "flap_window_ms", Value: 60_000 + rng.Int64N(3_600_000)},
+		{Name: "unknown_after_ms", Value: 1_000 + rng.Int64N(5_000)},
+		{Name: "lease_unstarted_ms", Value: 10_000 + rng.Int64N(40_000)},
 	}
-}
-
-// wrongMachine is another machine that comes under a known name.
-func (w *World) wrongMachine() {
-	e := w.clients.leader()
-	if e == nil {
-		return
-	}
-	h := w.anyHost()
-	if e.n.m.View().Agent(h.name) == nil {
-		return
-	}
-	hello := h.hello()
-	hello.MachineID, hello.Instance = "m-other", fmt.Sprintf("other-%d", w.rng.IntN(1000))
-	e.propose(w.encode(command.Request{}, registration(hello)), func(a answer) {
-		if a.known && a.result.Code != command.WrongMachine && a.result.Code != command.StaleEpoch {
-			w.fail("another machine came in as %s: %q", h.name, a.result.Code)
-		}
-	})
+	w.clients.set(choices[rng.IntN(len(choices))])
 }

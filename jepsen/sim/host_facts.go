@@ -1,0 +1,237 @@
+package sim
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"rcd/fsm/command"
+	"rcd/model"
+	"rcd/wire"
+)
+
+// news is something that the agent tells its leader beside jobs, again and
+// again until it is acked, one thing at a time.
+type news struct {
+	kind    newsKind
+	device  string // name, "" for the whole host
+	version int
+	told    int // the highest version that was acked
+	detail  string
+}
+
+type newsKind uint8
+
+const (
+	newsDeclared newsKind = iota
+	newsDetected
+	newsSheet
+	newsFault
+)
+
+// ceilings are few, so that runtimes come to lie at them.
+var ceilings = []int64{0, 0, 0, 20, 30, 45, 60}
+
+// addDevice adds a device as its configuration has it.
+func (h *host) addDevice() {
+	d := wire.AgentDevice{Name: fmt.Sprintf("gpu%d", len(h.devices)), MaxRuntimeS: ceilings[h.w.rng.IntN(len(ceilings))]}
+	h.devices = append(h.devices, d)
+	h.free[d.Name] = 80 << 10
+	h.relabelOne(len(h.devices) - 1)
+	h.detect(len(h.devices) - 1)
+	h.news = append(h.news, &news{kind: newsDeclared, device: d.Name}, &news{kind: newsDetected, device: d.Name}, &news{kind: newsSheet, device: d.Name})
+	if len(h.devices) == 1 {
+		h.news = append(h.news, &news{kind: newsSheet})
+	}
+}
+
+// reconfigure changes what the next agent process will say of the host.
+func (h *host) reconfigure() {
+	rng := h.w.rng
+	if rng.IntN(4) == 0 {
+		h.relabel()
+	}
+	if rng.IntN(5) == 0 {
+		h.devices[rng.IntN(len(h.devices))].MaxRuntimeS = ceilings[rng.IntN(len(ceilings))]
+	}
+	if rng.IntN(8) == 0 && len(h.devices) < 4 {
+		h.addDevice()
+		h.w.counts.DevicesAdded++
+	}
+	if rng.IntN(10) == 0 {
+		h.manual = !h.manual
+	}
+	h.leftOut = ""
+	if rng.IntN(5) == 0 && len(h.devices) > 1 {
+		h.leftOut = h.devices[rng.IntN(len(h.devices))].Name
+		h.w.counts.DevicesLeftOut++
+	}
+}
+
+// relabel draws new labels, as after a change of hardware or configuration.
+func (h *host) relabel() {
+	for i := range h.devices {
+		h.relabelOne(i)
+	}
+}
+
+func (h *host) relabelOne(i int) {
+	h.devices[i].Declared = []wire.LabelKV{
+		{Key: "gpu", Value: []string{"a", "b"}[h.w.rng.IntN(2)]},
+		{Key: "vram", Value: []string{"16G", "40G", "80G"}[h.w.rng.IntN(3)]},
+	}
+	if h.w.rng.IntN(3) == 0 {
+		h.devices[i].Declared = append(h.devices[i].Declared, wire.LabelKV{Key: "link", Value: "fast"})
+	}
+}
+
+// detect makes the labels of a probe, with what changes all the time rounded,
+// and reports whether they are new.
+func (h *host) detect(i int) bool {
+	d := &h.devices[i]
+	labels := []wire.LabelKV{
+		{Key: "driver", Value: []string{"550.90.07", "580.173.02"}[h.machine%2]},
+		{Key: "vram_free", Value: fmt.Sprintf("%dG", h.free[d.Name]>>10)},
+	}
+	changed := !slices.Equal(labels, d.Detected)
+	d.Detected = labels
+	return changed
+}
+
+// freshNews is what a new agent process knows to be told by its registration,
+// and what not.
+func (h *host) freshNews() {
+	h.news = slices.DeleteFunc(h.news, func(n *news) bool { return n.kind == newsFault })
+	fails := h.w.chance(10)
+	for i := range h.devices {
+		h.devices[i].KeepDetected = fails
+	}
+	for _, n := range h.news {
+		n.told = n.version
+		switch {
+		case n.kind == newsDetected && fails: // the next probe may say it
+			n.version++
+		case n.kind == newsSheet && h.sheet > 0:
+			n.version++ // no registration carries them, nor says which are gone
+		}
+	}
+}
+
+// probe looks at the devices now and then, while there is somebody to use them.
+func (h *host) probe(instance string) {
+	if !h.running(instance) || h.w.calm {
+		return
+	}
+	h.w.after(h.w.between(10*time.Second, 40*time.Second), func() { h.probe(instance) })
+	i := h.w.rng.IntN(len(h.devices))
+	d := &h.devices[i]
+	raw := h.w.rng.Int64N(80 << 10)
+	if h.w.rng.IntN(2) == 0 { // some more or less within the same GiB
+		raw = h.free[d.Name]&^1023 + h.w.rng.Int64N(1024)
+	}
+	if raw == h.free[d.Name] {
+		return
+	}
+	h.free[d.Name] = raw
+	if !h.detect(i) {
+		h.w.counts.Rounded++
+		return
+	}
+	h.renew(newsDetected, d.Name)
+}
+
+// rest is a host that nobody uses any more.
+func (h *host) rest() {
+	for i := range h.devices {
+		h.free[h.devices[i].Name] = 80 << 10
+		if h.detect(i) {
+			h.renew(newsDetected, h.devices[i].Name)
+		}
+	}
+}
+
+// renew marks that there is something new to tell.
+func (h *host) renew(kind newsKind, device string) {
+	for _, n := range h.news {
+		if n.kind == kind && n.device == device {
+			n.version++
+		}
+	}
+}
+
+// fault makes the host find one of its devices unfit.
+func (h *host) fault(device string) {
+	h.w.note("%s finds %s unfit", h.name, device)
+	h.news = append(h.news, &news{kind: newsFault, device: device, version: 1, detail: "fell off the bus"})
+}
+
+// tellNews says the first thing that no leader has acked.
+func (h *host) tellNews() {
+	s := h.session
+	if s == nil {
+		return
+	}
+	for _, n := range h.news {
+		if n.version == n.told || n.device != "" && n.device == h.leftOut {
+			continue
+		}
+		h.newsSeq++
+		body, seq, version := h.newsBody(n), h.newsSeq, n.version
+		h.w.send(h, s.e.n, false, func() {
+			s.receive(func() { s.takeNews(seq, body, func() { h.newsAcked(s, n, version) }) })
+		})
+		if h.w.broken(QuirkForgetNews) {
+			n.told = version
+		}
+		return
+	}
+}
+
+func (h *host) newsAcked(s *session, n *news, version int) {
+	if h.running(s.instance) {
+		n.told = max(n.told, version)
+	}
+}
+
+func (h *host) newsBody(n *news) any {
+	device := h.device(n.device)
+	switch n.kind {
+	case newsDeclared:
+		return &command.LabelsReplace{Host: h.name, Instance: h.instance(), Source: model.Declared,
+			Sets: []command.DeviceLabels{{Name: n.device, Labels: kvs(device.Declared)}}}
+	case newsDetected:
+		device.KeepDetected = false // this probe worked
+		return &command.LabelsReplace{Host: h.name, Instance: h.instance(), Source: model.Detected,
+			Sets: []command.DeviceLabels{{Name: n.device, Labels: kvs(device.Detected)}}}
+	case newsFault:
+		return &command.DeviceFault{Device: model.DeviceID(h.name, n.device), Instance: h.instance(), Detail: n.detail}
+	}
+	// One by one: a device that an operator has retired must not keep the sheets
+	// of the others from the table.
+	return &command.SheetPut{Host: h.name, Instance: h.instance(), Sheets: []command.SheetText{{Name: n.device, Body: h.sheetText(n.device)}}}
+}
+
+// sheetText is the usage sheet of a device, or of the host; some have none.
+func (h *host) sheetText(device string) string {
+	if h.sheet == 0 || (h.sheet+len(device))%3 == 0 {
+		return ""
+	}
+	return fmt.Sprintf("how to use %s:%s, edition %d", h.name, device, h.sheet)
+}
+
+func (h *host) device(name string) *wire.AgentDevice {
+	for i := range h.devices {
+		if h.devices[i].Name == name {
+			return &h.devices[i]
+		}
+	}
+	return nil
+}
+
+func kvs(list []wire.LabelKV) []command.KV {
+	out := make([]command.KV, 0, len(list))
+	for _, l := range list {
+		out = append(out, command.KV{Key: l.Key, Value: l.Value})
+	}
+	return out
+}

@@ -1,0 +1,75 @@
+package sim
+
+// Quirk is a deliberate fault in one of the fake parts, or what a fault in the
+// state machine would look like. A run with one has to fail in some seed, which
+// proves that the witness sees it.
+type Quirk uint8
+
+// The quirks of the fake parts.
+const (
+	NoQuirk Quirk = iota
+	// QuirkNoFence: hosts start a lease however old it is.
+	QuirkNoFence
+	// QuirkForgetOutcome: hosts forget an outcome once sent, unacked.
+	QuirkForgetOutcome
+	// QuirkAdmitInVerdict: a hello does not wait for a sweep in flight.
+	QuirkAdmitInVerdict
+	// QuirkAttachUnseen: a sweep takes no notice of a host that was admitted and
+	// is not attached yet.
+	QuirkAttachUnseen
+	// QuirkOrderAhead: a leader that was deposed without noticing orders what a
+	// later term has placed.
+	QuirkOrderAhead
+	// QuirkForgetOrders: a leader does not remember what it has ordered.
+	QuirkForgetOrders
+	// QuirkJudgeOnce: a leader says nothing more of a host once its devices are
+	// unknown, or once it is written off.
+	QuirkJudgeOnce
+	// QuirkHearAbsent: a leader says that an agent is back for as long as a
+	// device of it is unknown, also one that it no longer declares.
+	QuirkHearAbsent
+	// QuirkBlindProof: hosts answer a survivor check "none" without looking.
+	QuirkBlindProof
+	// QuirkNoServeSweep: a leader without evidence proposes no sweep, however
+	// long nobody has been able to serve a job.
+	QuirkNoServeSweep
+	// QuirkMoveAgain: leadership moves away from a withheld write-off in every
+	// epoch.
+	QuirkMoveAgain
+	// QuirkForgetNews: hosts take for told what they have said once.
+	QuirkForgetNews
+	// QuirkDamagedCopy: one controller applies a submit as somebody else's. The
+	// witness does not compare that copy, so that checkpoints have to.
+	QuirkDamagedCopy
+)
+
+// The quirks of the state machine: it does not do what an entry says.
+const (
+	// QuirkMachineNoGuard: no mass write-off is withheld.
+	QuirkMachineNoGuard Quirk = iota + 100
+	// QuirkMachineFlaps: devices return by themselves as often as they can.
+	QuirkMachineFlaps
+	// QuirkMachineNoManual: hosts that want no automatic return are not heard.
+	QuirkMachineNoManual
+	// QuirkMachineHasty: jobs that nobody serves end after the shortest grace.
+	QuirkMachineHasty
+	// QuirkMachineNoFault: faults are taken and forgotten.
+	QuirkMachineNoFault
+	// QuirkMachineNoRequests: request IDs are not remembered.
+	QuirkMachineNoRequests
+	// QuirkMachineClamps: a runtime above the ceiling is granted up to it.
+	QuirkMachineClamps
+	// QuirkMachineAging: the queue keeps the order of the default aging.
+	QuirkMachineAging
+	// QuirkMachineReverses: priorities count the other way round.
+	QuirkMachineReverses
+	// QuirkMachineWord: every controller is said to know every feature level.
+	QuirkMachineWord
+	// QuirkMachineLeaks: an allocation changes something even when refused.
+	QuirkMachineLeaks
+	// QuirkMachineSlow: what nobody serves ends ten minutes after the grace.
+	QuirkMachineSlow
+)
+
+// broken reports whether the fake part that a quirk is about is broken.
+func (w *World) broken(q Quirk) bool { return w.options.Quirk == q }
