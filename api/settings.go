@@ -57,13 +57,15 @@ func (s *server) setSettings(ctx context.Context, c *call) (reply, error) {
 	return reply{status: http.StatusOK, body: wireSettings(v.Settings()), index: index, leader: s.NodeID}, nil
 }
 
-// settingValue reads a whole number, or true or false for a switch.
+// settingValue reads a whole number, or true or false for a switch: true for a
+// number would be 1, which is a millisecond or a byte.
 func settingValue(name, text string) (int64, error) {
-	switch text {
-	case "true":
-		return 1, nil
-	case "false":
-		return 0, nil
+	word := text == "true" || text == "false"
+	if _, known := fsm.SettingValue(model.Settings{}, name); word && known && !fsm.SettingIsSwitch(name) {
+		return 0, badRequest("%s is no switch; give a whole number, of milliseconds, a count or bytes as its name says", name)
+	}
+	if word {
+		return map[string]int64{"true": 1, "false": 0}[text], nil
 	}
 	n, err := strconv.ParseInt(text, 10, 64)
 	if err != nil {

@@ -70,8 +70,8 @@ func (c *Client) Settings(ctx context.Context) (*wire.Settings, error) {
 }
 
 // SetSettings changes the settings named, all or none, and returns all of them;
-// for admins.
-func (c *Client) SetSettings(ctx context.Context, settings map[string]int64) (*wire.Settings, error) {
+// for admins. A value is a whole number or, of a switch, a bool.
+func (c *Client) SetSettings(ctx context.Context, settings map[string]any) (*wire.Settings, error) {
 	var out wire.Settings
 	if err := c.change(ctx, http.MethodPatch, "/v1/settings", settings, &out); err != nil {
 		return nil, err

@@ -53,7 +53,7 @@ func TestAdminMethodsAskTheirRoutes(t *testing.T) {
 		must(err)
 		_, err = c.Settings(ctx)
 		must(err)
-		settings, err := c.SetSettings(ctx, map[string]int64{"aging_ms": 5})
+		settings, err := c.SetSettings(ctx, map[string]any{"aging_ms": 5})
 		must(err)
 		members, err := c.Members(ctx)
 		must(err)

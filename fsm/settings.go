@@ -102,3 +102,9 @@ func SettingValue(s model.Settings, name string) (int64, bool) {
 	}
 	return r.get(&s), true
 }
+
+// SettingIsSwitch reports whether a setting is on or off, 1 or 0.
+func SettingIsSwitch(name string) bool {
+	r := settingNamed(name)
+	return r != nil && r.field == nil
+}

@@ -230,7 +230,7 @@ func retire(w http.ResponseWriter, r *http.Request) {
 }
 
 func setSettings(w http.ResponseWriter, r *http.Request) {
-	var set map[string]int64
+	var set map[string]any
 	if err := json.NewDecoder(r.Body).Decode(&set); err != nil {
 		refuse(w, 400, wire.CodeBadRequest, err.Error())
 		return
@@ -242,7 +242,16 @@ func setSettings(w http.ResponseWriter, r *http.Request) {
 			refuse(w, 400, "unknown_setting", "There is no setting; list the settings to see their names.")
 			return
 		}
-		all.Settings[name] = value
+		switch value := value.(type) {
+		case float64:
+			all.Settings[name] = int64(value)
+		case bool:
+			if name != "retain_disconnected_jobs" {
+				refuse(w, 400, wire.CodeBadRequest, name+" is no switch; give a whole number")
+				return
+			}
+			all.Settings[name] = map[bool]int64{true: 1}[value]
+		}
 	}
 	reply(w, 200, all)
 }

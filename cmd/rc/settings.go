@@ -12,8 +12,10 @@ import (
 )
 
 type settingsCmd struct {
-	Name  string `arg:"" optional:"" help:"One setting."`
-	Value string `arg:"" optional:"" help:"Its new value (admin)."`
+	Name string `arg:"" optional:"" help:"One setting."`
+	// Value is nil when there is none: an empty one, of an unset variable in a
+	// script, must not pass for a look.
+	Value *string `arg:"" optional:"" help:"Its new value (admin)."`
 	format
 }
 
@@ -31,10 +33,10 @@ Examples:
 }
 
 func (v *settingsCmd) Run(a *app) error {
-	var value int64
-	if v.Value != "" {
+	var value any
+	if v.Value != nil {
 		var err error
-		if value, err = parseSetting(v.Name, v.Value); err != nil {
+		if value, err = parseSetting(v.Name, *v.Value); err != nil {
 			return &usageError{text: err.Error(), verb: "settings"}
 		}
 	}
@@ -44,8 +46,8 @@ func (v *settingsCmd) Run(a *app) error {
 	}
 	defer c.Close()
 	var all *wire.Settings
-	if v.Value != "" {
-		all, err = c.SetSettings(a.ctx, map[string]int64{v.Name: value})
+	if v.Value != nil {
+		all, err = c.SetSettings(a.ctx, map[string]any{v.Name: value})
 	} else {
 		all, err = c.Settings(a.ctx)
 	}
@@ -72,21 +74,22 @@ func (v *settingsCmd) Run(a *app) error {
 const milliseconds = "_ms" // how names of durations end
 
 // parseSetting reads a value as people write it.
-func parseSetting(name, text string) (int64, error) {
+func parseSetting(name, text string) (any, error) {
 	if n, err := strconv.ParseInt(text, 10, 64); err == nil {
 		return n, nil
 	}
-	switch {
-	case text == "true" || text == "on":
-		return 1, nil
-	case text == "false" || text == "off":
-		return 0, nil
-	case !strings.HasSuffix(name, milliseconds):
-		return 0, fmt.Errorf("%q is no value for %s; give a whole number, or true or false for a switch", text, name)
+	if !strings.HasSuffix(name, milliseconds) {
+		switch text {
+		case "true", "on":
+			return true, nil // the controllers know which are switches
+		case "false", "off":
+			return false, nil
+		}
+		return nil, fmt.Errorf("%q is no value for %s; give a whole number, or true or false for a switch", text, name)
 	}
 	d, err := time.ParseDuration(text)
 	if err != nil || d%time.Millisecond != 0 {
-		return 0, fmt.Errorf("%q is no value for %s; give a duration such as 10m or 36h, or milliseconds", text, name)
+		return nil, fmt.Errorf("%q is no value for %s; give a duration such as 10m or 36h, or milliseconds", text, name)
 	}
 	return d.Milliseconds(), nil
 }
