@@ -1,6 +1,7 @@
 package client
 
 import (
+	"errors"
 	"io"
 	"net/http"
 	"strings"
@@ -78,6 +79,33 @@ func TestAdminMethodsAskTheirRoutes(t *testing.T) {
 		}
 		if got := strings.Join(asked, "\n"); got != strings.Join(want, "\n") {
 			t.Errorf("asked\n%s\nwant\n%s", got, strings.Join(want, "\n"))
+		}
+	})
+}
+
+// An unset variable in a script makes an empty ID, which would be the path of
+// something else.
+func TestAnIDThatNamesNothingIsRefusedBeforeItIsAsked(t *testing.T) {
+	bubble(t, func(t *testing.T, n *network) {
+		n.serve(t, "a:1", "c1", func(w http.ResponseWriter, r *http.Request) {
+			t.Errorf("asked %s %s", r.Method, r.URL)
+			answerJSON(w, 200, wire.Retired{})
+		})
+		c, _ := n.client(t, Options{})
+		for _, id := range []string{"", ".", ".."} {
+			for what, err := range map[string]error{
+				"kill":   c.Kill(t.Context(), id, "ann"),
+				"clear":  c.Clear(t.Context(), id),
+				"retire": func() error { _, err := c.Retire(t.Context(), id); return err }(),
+				"host":   func() error { _, err := c.RetireHost(t.Context(), id); return err }(),
+				"job":    func() error { _, err := c.Job(t.Context(), id); return err }(),
+				"logs":   c.Logs(t.Context(), id, io.Discard, true),
+			} {
+				var refused *APIError
+				if !errors.As(err, &refused) || refused.Code != wire.CodeBadRequest {
+					t.Errorf("%s of %q: %v", what, id, err)
+				}
+			}
 		}
 	})
 }

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -58,7 +59,23 @@ func (c *Client) do(ctx context.Context, r call, v any) error {
 	return nil
 }
 
+// checkPath refuses a path with an ID in it that a server would take for
+// another path: an empty one, of an unset variable in a script, or a dot.
+func checkPath(path string) error {
+	path, _, _ = strings.Cut(path, "?")
+	for _, part := range strings.Split(strings.TrimPrefix(path, "/"), "/") {
+		if part == "" || part == "." || part == ".." {
+			return &APIError{Status: http.StatusBadRequest, Code: wire.CodeBadRequest,
+				Message: fmt.Sprintf("%q is the ID of nothing; rc jobs and rc devices list what there is", part)}
+		}
+	}
+	return nil
+}
+
 func (c *Client) answer(ctx context.Context, r call) (answer, error) {
+	if err := checkPath(r.path); err != nil {
+		return answer{}, err
+	}
 	nodes, hedge := c.inOrder(), readHedge
 	if r.requestID != "" {
 		hedge = writeHedge

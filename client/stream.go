@@ -86,6 +86,9 @@ type StreamEnd struct {
 // *OutageError, an *OutputError or the context's error. None of them says
 // anything about the job.
 func (c *Client) Stream(ctx context.Context, id string, o StreamOptions) (next int64, end StreamEnd, err error) {
+	if err := checkPath(jobPath(id, "")); err != nil {
+		return o.From, StreamEnd{}, err
+	}
 	s := &stream{client: c, id: id, options: o, lostAt: time.Now()}
 	next, last, err := relay.Follow(ctx, s.dial, o.From, relay.SinkFunc(s.take), relay.FollowOptions{
 		Notice:      s.noticed,
