@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 
 	"rcd/fsm/command"
@@ -56,8 +57,46 @@ func (c *Controller) ownWord() word {
 // membership is a leader's memory of what it need not say twice in its epoch.
 // It is for one goroutine.
 type membership struct {
-	refused map[string]word // words that the lease table did not take
-	raised  uint32          // the level proposed last
+	refused map[string]refusal // words that the lease table did not take, by controller
+	raised  uint32             // the level proposed last
+}
+
+// refusal is a word that the lease table did not take, and why.
+type refusal struct {
+	said word
+	why  command.Result
+}
+
+// hears takes what a controller says now, and reports whether that is other
+// than what was refused.
+func (m *membership) hears(id string, said word) bool {
+	if old, ok := m.refused[id]; ok && old.said == said {
+		return false
+	}
+	delete(m.refused, id)
+	return true
+}
+
+// keep forgets controllers that are none any more.
+func (m *membership) keep(members []raftnode.Member) {
+	for id := range m.refused {
+		if !slices.ContainsFunc(members, func(m raftnode.Member) bool { return m.ID == id }) {
+			delete(m.refused, id)
+		}
+	}
+}
+
+// behind says which controllers do not know the cluster's feature level, and
+// what to do; "" when all do.
+func (m *membership) behind() string {
+	var all []string
+	for _, r := range m.refused {
+		if r.why.Code == command.FeatureRefused {
+			all = append(all, r.why.Message)
+		}
+	}
+	slices.Sort(all)
+	return strings.Join(all, " ")
 }
 
 // record brings the rows of the controllers to what they say of themselves,
@@ -68,9 +107,11 @@ func (c *Controller) record(ctx context.Context, m *membership) {
 	if len(members) == 0 {
 		return
 	}
+	m.keep(members)
 	for _, member := range members {
 		c.recordOne(ctx, m, member.ID)
 	}
+	c.tellBehind(m)
 	for _, row := range c.machine.View().Members() {
 		if slices.ContainsFunc(members, func(m raftnode.Member) bool { return m.ID == row.ID }) {
 			continue
@@ -92,7 +133,7 @@ func (c *Controller) wordOf(id string) (word, bool) {
 
 func (c *Controller) recordOne(ctx context.Context, m *membership, id string) {
 	said, ok := c.wordOf(id)
-	if !ok || agrees(c.memberRow(id), said) || m.refused[id] == said {
+	if !ok || !m.hears(id, said) || agrees(c.memberRow(id), said) {
 		return
 	}
 	result, _, err := c.propose(ctx, &command.MemberPut{ID: id, Incarnation: said.incarnation, Supports: said.supports, Build: said.build})
@@ -100,16 +141,19 @@ func (c *Controller) recordOne(ctx context.Context, m *membership, id string) {
 	case err != nil:
 		c.log.Info("a controller's word is not on record yet", "controller", id, "err", err)
 	case result.Code != command.OK:
-		m.refused[id] = said
+		m.refused[id] = refusal{said, result}
 		c.log.Error("a controller's word was refused", "controller", id, "code", result.Code, "why", result.Message)
-		if result.Code == command.FeatureRefused {
-			c.alarms.raise(wire.AlarmMemberBehind, c.now(c.machine.View()), result.Message)
-		}
-	default:
-		delete(m.refused, id)
-		if len(m.refused) == 0 {
-			c.alarms.end(wire.AlarmMemberBehind)
-		}
+	}
+}
+
+// tellBehind keeps the alarm of controllers that do not know the cluster's
+// feature level for as long as there are such. Only a leader knows: its alarm
+// ends with its epoch.
+func (c *Controller) tellBehind(m *membership) {
+	if behind := m.behind(); behind != "" {
+		c.alarms.raise(wire.AlarmMemberBehind, c.now(c.machine.View()), behind)
+	} else {
+		c.alarms.end(wire.AlarmMemberBehind)
 	}
 }
 

@@ -3,6 +3,8 @@ package controller
 import (
 	"context"
 	"time"
+
+	"rcd/wire"
 )
 
 // tend does what a leader owes the controllers themselves, until ctx ends: it
@@ -11,7 +13,8 @@ import (
 func (c *Controller) tend(ctx context.Context) {
 	tick := time.NewTicker(tendEvery)
 	defer tick.Stop()
-	m := &membership{refused: map[string]word{}}
+	m := &membership{refused: map[string]refusal{}}
+	defer c.alarms.end(wire.AlarmMemberBehind)
 	p := &comparison{}
 	for {
 		select {

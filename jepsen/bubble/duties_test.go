@@ -352,6 +352,11 @@ func TestTheFeatureLevelIsRaisedByEveryMembersWordAndAnOlderBuildIsRefused(t *te
 			t.Fatal(err)
 		}
 		f.eventually("level 2", func() bool { return fmt.Sprint(f.features()) == "[2 2 2]" })
+		f.commands(func(cmd command.Command) {
+			if b, ok := cmd.Body.(*command.FeatureRaise); ok && fmt.Sprint(b.Members) != "[c1 c2 c3]" {
+				t.Errorf("the level was raised for %v", b.Members)
+			}
+		})
 		time.Sleep(10 * time.Second)
 		before := f.status(f.leader()).LastLog
 		time.Sleep(10 * time.Minute)
