@@ -30,15 +30,23 @@ type comparison struct {
 	reports map[string][]byte // by voter
 	lacking map[string]bool   // voters that came past the index by a snapshot
 	done    uint64            // the last index that this epoch is through with
+	// told is how many digests of index were proposed and left the majority
+	// open; 0: none were.
+	told int
 }
 
 // compare collects digests of the newest checkpoint's index and proposes what
 // it has when all voters have answered, or after a short patience. An index is
-// proposed once an epoch, so that an idle log stays idle.
+// proposed once an epoch, so that an idle log stays idle; only where the digests
+// differ and no majority holds one, again with each voter that answers later:
+// its word may say who is right.
 func (c *Controller) compare(ctx context.Context, p *comparison) {
 	agreed, _ := c.machine.View().Checkpoint()
+	index, own := c.machine.LastMark()
+	if p.told > 0 && index > p.index {
+		p.through()
+	}
 	if p.index == 0 {
-		index, own := c.machine.LastMark()
 		if index <= agreed || index <= p.done {
 			return
 		}
@@ -52,6 +60,12 @@ func (c *Controller) compare(ctx context.Context, p *comparison) {
 		return
 	}
 	body := p.body(voters)
+	if p.told > 0 && len(body.Reports) <= p.told {
+		if !waiting {
+			p.through()
+		}
+		return
+	}
 	if !worthProposing(body) {
 		c.log.Warn("the controllers' lease tables were not compared: too few of them have a digest", "index", p.index, "have", len(body.Reports), "voters", len(voters))
 		p.through()
@@ -65,10 +79,14 @@ func (c *Controller) compare(ctx context.Context, p *comparison) {
 	if result.Code != command.OK && result.Code != command.StaleCheckpoint {
 		c.log.Warn("checkpoint refused", "index", p.index, "code", result.Code, "why", result.Message)
 	}
+	if result.Code == command.OK && waiting && !agreeing(body) {
+		p.told = len(body.Reports)
+		return
+	}
 	p.through()
 }
 
-func (p *comparison) through() { p.done, p.index = p.index, 0 }
+func (p *comparison) through() { p.done, p.index, p.told = p.index, 0, 0 }
 
 func (c *Controller) voters() []string {
 	var voters []string
@@ -137,6 +155,18 @@ func worthProposing(body *command.Checkpoint) bool {
 		return string(r.Digest) != string(body.Reports[0].Digest)
 	})
 	return differ || 2*len(body.Reports) > int(body.Voters)
+}
+
+// agreeing reports whether a majority of the voters holds one digest.
+func agreeing(body *command.Checkpoint) bool {
+	holders := map[string]int{}
+	for _, r := range body.Reports {
+		holders[string(r.Digest)]++
+		if 2*holders[string(r.Digest)] > int(body.Voters) {
+			return true
+		}
+	}
+	return false
 }
 
 // DigestAt implements api.Internal.

@@ -310,6 +310,21 @@ func TestTwoThatDifferWithoutAMajorityRaiseAnAlarmAndHaltNobody(t *testing.T) {
 				t.Errorf("%s halted: %s", n.ID, s.Halted)
 			}
 		}
+		// The third one's word decides, and no other thousand entries are waited for.
+		f.net.Heal(others[1].ID)
+		f.eventually("a halt", func() bool { return f.status(others[0]).State == "halted" })
+		f.eventually("the end of the alarm", func() bool { return !f.alarm(f.leader(), wire.AlarmNoMajority) })
+		for _, n := range f.others(others[0]) {
+			if s := f.status(n); s.State == "halted" {
+				t.Errorf("%s halted: %s", n.ID, s.Halted)
+			}
+		}
+		time.Sleep(10 * time.Second)
+		before = f.status(f.leader()).LastLog
+		time.Sleep(5 * time.Minute)
+		if after := f.status(f.leader()).LastLog; after != before {
+			t.Errorf("with that decided the log went from %d to %d in five minutes", before, after)
+		}
 	})
 }
 
