@@ -16,7 +16,7 @@ import (
 // lead runs everything that only a leader does, in one place and one order,
 // until ctx ends with the epoch. An error gives leadership away.
 func (c *Controller) lead(ctx context.Context, epoch raftnode.Epoch) error {
-	if offset, known := c.clocks.median(len(c.node.Members())); known && offset.Abs() > maxClockSkew {
+	if offset, known := c.clocks.median(len(c.voters())); known && offset.Abs() > maxClockSkew {
 		return fmt.Errorf("this host's clock is %v off the median of the controllers; set it right", offset.Abs().Round(time.Millisecond))
 	}
 	c.reach.reset(time.Now())
@@ -73,7 +73,7 @@ func (c *Controller) judge(ctx context.Context, term uint64) error {
 			c.live.Reset(now)
 			c.reach.reset(now)
 		}
-		if !c.reach.reachable(now, len(c.node.Members())/2, unreachableAfter) {
+		if !c.reach.reachable(now, len(c.voters())/2, unreachableAfter) {
 			return errUnreachable
 		}
 		c.sweep(ctx, now, term)
@@ -134,7 +134,7 @@ const pruneLimit = 1000
 // epochBegin makes the first command of a term.
 func (c *Controller) epochBegin(_ uint64, stamp time.Time) []byte {
 	body := &command.EpochBegin{Node: c.config.NodeID, WallMS: stamp.UnixMilli()}
-	if offset, known := c.clocks.median(len(c.node.Members())); known {
+	if offset, known := c.clocks.median(len(c.voters())); known {
 		body.MedianMS = stamp.Add(offset).UnixMilli()
 	}
 	encoded, err := command.Encode(command.Request{}, body)

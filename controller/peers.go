@@ -40,11 +40,13 @@ func (c *Controller) Contacts(_ context.Context, report api.ContactReport) (api.
 	for _, a := range report.Agents {
 		c.live.Hear(a.Host, a.Instance, now.Add(-time.Duration(a.AgoMS)*time.Millisecond))
 	}
-	c.reach.reported(report.Node, now)
-	if c.member(report.Node) != nil {
+	if m := c.member(report.Node); m != nil {
 		c.words.take(report.Node, word{report.Incarnation, report.Supports, report.Build})
+		if m.Voter { // a majority is one of voters
+			c.reach.reported(report.Node, now)
+			c.clocks.report(report.Node, time.UnixMilli(report.WallMS).Sub(now), 0)
+		}
 	}
-	c.clocks.report(report.Node, time.UnixMilli(report.WallMS).Sub(now), 0)
 	view := c.machine.View()
 	answer := api.ContactAnswer{Clocks: []api.PeerClock{{Node: c.config.NodeID}}, NowMS: c.now(view).UnixMilli()}
 	if report.AskHeard {
