@@ -19,6 +19,7 @@ type factTable struct {
 	told    []wire.Facts
 	refuse  *Refusal
 	failing bool
+	unsure  bool // takes what it says that it has not
 	faults  []wire.DeviceFault
 }
 
@@ -37,6 +38,9 @@ func (n *node) Facts(_ context.Context, _, _ string, f wire.Facts) (uint64, erro
 	}
 	for _, s := range f.Sheets {
 		n.table.held.Sheets = append(slices.DeleteFunc(n.table.held.Sheets, func(x wire.SheetText) bool { return x.Name == s.Name }), s)
+	}
+	if n.table.unsure {
+		return 0, errors.New("outcome unknown")
 	}
 	return n.index, nil
 }
@@ -100,6 +104,26 @@ func TestFactsReachTheTableOnceAndEachChange(t *testing.T) {
 		if got := c1.told(); !slices.Equal(got, []string{"gpu0,gpu1,sheet ,sheet gpu0", "gpu0", "sheet "}) {
 			t.Errorf("told %q", got)
 		}
+	})
+}
+
+// The log may have taken what nobody has answered for.
+func TestAFactThatWentBackBeforeAnyAnswerIsToldAgain(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		c1 := w.node("c1")
+		w.lead(c1, 5)
+		h := newHost()
+		h.facts = facts("8", "read me")
+		w.agent("i1", h, "c1")
+		within(t, time.Second, "told", func() bool { return c1.holds(facts("8", "read me")) })
+		time.Sleep(time.Second)
+		unsure := func(is bool) { c1.mu.Lock(); c1.table.unsure = is; c1.mu.Unlock() }
+		unsure(true)
+		h.know(facts("16", "read me"))
+		within(t, time.Second, "taken", func() bool { return c1.holds(facts("16", "read me")) })
+		h.know(facts("8", "read me"))
+		unsure(false)
+		within(t, 30*time.Second, "told again", func() bool { return c1.holds(facts("8", "read me")) })
 	})
 }
 

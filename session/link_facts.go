@@ -55,6 +55,7 @@ func (b *factBook) next(held wire.Facts, now time.Time) *wire.Facts {
 			break
 		}
 		sent[item.key] = item.text
+		delete(b.confirmed, item.key) // without an answer the table may have either
 		if item.key.sheet {
 			out.Sheets = append(out.Sheets, held.Sheets[i-len(held.Labels)])
 		} else {
