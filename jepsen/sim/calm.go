@@ -172,8 +172,7 @@ func (w *World) told() {
 			if text == "" {
 				text = h.sheetText("")
 			}
-			// Who retires a device drops its sheet, which its host need not know.
-			if sheet := v.Sheet(row); !w.witness.gone[row.ID] && (sheet == nil && text != "" || sheet != nil && sheet.Body != text) {
+			if sheet := v.Sheet(row); sheet == nil && text != "" || sheet != nil && sheet.Body != text {
 				w.fail("%s has the usage sheet %v in the table, its host says %q", row.ID, sheet, text)
 			}
 		}

@@ -15,7 +15,7 @@ type Counts struct {
 	// Sessions and hosts.
 	Attached, Starts, Kills, RefusedOrders, Fenced, Orphans, Repeated, Survivors, Processes, WrongMachine int
 	// What hosts say beside jobs.
-	News, Rounded, Proofs, Faults, DevicesAdded, DevicesLeftOut, Replaced int
+	News, Facts, FactsRepeated, Extends, Prolonged, Rounded, Proofs, Faults, DevicesAdded, DevicesLeftOut, Replaced int
 	// Clients.
 	Acked, Retries, RepeatsAnswered, Refused, NotPlaced, KeyReused, Overloaded, Arrays, Holds                  int
 	AskedAgain, Extended, ExtendedAbove, ExtendRefused, Released, ReleaseRefused, Forced, Allocated, Scheduled int

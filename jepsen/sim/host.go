@@ -63,12 +63,14 @@ type record struct {
 	reason  string
 	outcome wire.Outcome // when ended
 	sent    bool
+	limit   int64 // seconds after which the host ends it, 0: none
 }
 
 // tree is the live process tree of a job.
 type tree struct {
-	key    jobKey
-	device string
+	key     jobKey
+	device  string
+	started time.Duration
 }
 
 func newHost(w *World, i int) *host {
@@ -99,7 +101,7 @@ func (h *host) startAgent() {
 	h.up = true
 	h.instances++
 	h.w.note("agent %s starts", h.instance())
-	h.freshNews()
+	h.fresh()
 	instance := h.instance()
 	h.connect(instance)
 	h.beat(instance)
@@ -150,13 +152,16 @@ func (h *host) hello() wire.Hello {
 		Protocol: wire.AgentProtocol, Host: h.name, MachineID: fmt.Sprintf("m-%s-%d", h.name, h.machine), BootID: fmt.Sprintf("boot-%d", h.boots),
 		Instance: h.instance(), Term: h.term, Index: h.index, Jobs: h.jobs(), RequireManualClear: h.manual,
 	}
+	for i := range hello.Jobs {
+		hello.Jobs[i].MaxRuntimeS = 0 // an older controller could not read it
+	}
 	for _, d := range h.devices {
 		if d.Name == h.leftOut {
 			continue
 		}
 		d.Begun = h.begun[d.Name]
 		if d.KeepDetected {
-			d.Detected = nil // the probe failed
+			d.Detected = nil // no probe has worked yet
 		}
 		hello.Devices = append(hello.Devices, d)
 	}
@@ -187,7 +192,11 @@ func (h *host) jobs() []wire.ReportedJob {
 }
 
 func (r *record) report() wire.ReportedJob {
-	return wire.ReportedJob{Job: r.key.job, Lease: r.key.lease, Phase: r.phase, Killing: r.killing && r.phase != wire.PhaseEnded}
+	j := wire.ReportedJob{Job: r.key.job, Lease: r.key.lease, Phase: r.phase}
+	if r.phase != wire.PhaseEnded {
+		j.Killing, j.MaxRuntimeS = r.killing, r.limit
+	}
+	return j
 }
 
 func (h *host) record(k jobKey) *record {
@@ -206,7 +215,7 @@ func (h *host) redirected(instance string, to *node) {
 	}
 }
 
-func (h *host) welcomed(s *session, term, index uint64) {
+func (h *host) welcomed(s *session, term, index uint64, facts []byte) {
 	if !h.running(s.instance) || term < h.term || h.session != nil && h.session.e.term > term {
 		return
 	}
@@ -214,7 +223,9 @@ func (h *host) welcomed(s *session, term, index uint64) {
 	h.session = s
 	s.acked = h.w.now
 	h.retiredAlive = false
+	s.facts.agree(h.facts(), facts)
 	h.sendOutcomes(true)
+	h.tellFacts()
 }
 
 // seen keeps the highest term and index, on disk.
@@ -248,6 +259,7 @@ func (h *host) beat(instance string) {
 	jobs := h.jobs()
 	h.w.send(h, s.e.n, false, func() { s.receive(func() { s.heartbeat(jobs) }) })
 	h.sendOutcomes(false)
+	h.tellFacts()
 	h.tellNews()
 }
 

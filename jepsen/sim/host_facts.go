@@ -10,24 +10,14 @@ import (
 	"rcd/wire"
 )
 
-// news is something that the agent tells its leader beside jobs, again and
-// again until it is acked, one thing at a time.
+// news is something that a host says again and again until it is acked, one
+// thing at a time: declared labels and faults. It is on disk.
 type news struct {
-	kind    newsKind
-	device  string // name, "" for the whole host
+	device  string // name
+	fault   bool
 	version int
 	told    int // the highest version that was acked
-	detail  string
 }
-
-type newsKind uint8
-
-const (
-	newsDeclared newsKind = iota
-	newsDetected
-	newsSheet
-	newsFault
-)
 
 // ceilings are few, so that runtimes come to lie at them.
 var ceilings = []int64{0, 0, 0, 20, 30, 45, 60}
@@ -39,10 +29,7 @@ func (h *host) addDevice() {
 	h.free[d.Name] = 80 << 10
 	h.relabelOne(len(h.devices) - 1)
 	h.detect(len(h.devices) - 1)
-	h.news = append(h.news, &news{kind: newsDeclared, device: d.Name}, &news{kind: newsDetected, device: d.Name}, &news{kind: newsSheet, device: d.Name})
-	if len(h.devices) == 1 {
-		h.news = append(h.news, &news{kind: newsSheet})
-	}
+	h.news = append(h.news, &news{device: d.Name})
 }
 
 // reconfigure changes what the next agent process will say of the host.
@@ -98,21 +85,16 @@ func (h *host) detect(i int) bool {
 	return changed
 }
 
-// freshNews is what a new agent process knows to be told by its registration,
-// and what not.
-func (h *host) freshNews() {
-	h.news = slices.DeleteFunc(h.news, func(n *news) bool { return n.kind == newsFault })
+// fresh is what a new agent process knows: its registration says what is
+// declared, and what is detected if its first probe works.
+func (h *host) fresh() {
 	fails := h.w.chance(10)
 	for i := range h.devices {
 		h.devices[i].KeepDetected = fails
 	}
 	for _, n := range h.news {
-		n.told = n.version
-		switch {
-		case n.kind == newsDetected && fails: // the next probe may say it
-			n.version++
-		case n.kind == newsSheet && h.sheet > 0:
-			n.version++ // no registration carries them, nor says which are gone
+		if !n.fault {
+			n.told = n.version
 		}
 	}
 }
@@ -123,9 +105,12 @@ func (h *host) probe(instance string) {
 		return
 	}
 	h.w.after(h.w.between(10*time.Second, 40*time.Second), func() { h.probe(instance) })
+	for i := range h.devices {
+		h.devices[i].KeepDetected = false // it works now
+	}
 	i := h.w.rng.IntN(len(h.devices))
 	d := &h.devices[i]
-	raw := h.w.rng.Int64N(80 << 10)
+	raw := []int64{8, 24, 80}[h.w.rng.IntN(3)]<<10 + h.w.rng.Int64N(1024)
 	if h.w.rng.IntN(2) == 0 { // some more or less within the same GiB
 		raw = h.free[d.Name]&^1023 + h.w.rng.Int64N(1024)
 	}
@@ -137,23 +122,22 @@ func (h *host) probe(instance string) {
 		h.w.counts.Rounded++
 		return
 	}
-	h.renew(newsDetected, d.Name)
+	h.tellFacts()
 }
 
 // rest is a host that nobody uses any more.
 func (h *host) rest() {
 	for i := range h.devices {
 		h.free[h.devices[i].Name] = 80 << 10
-		if h.detect(i) {
-			h.renew(newsDetected, h.devices[i].Name)
-		}
+		h.devices[i].KeepDetected = false
+		h.detect(i)
 	}
 }
 
-// renew marks that there is something new to tell.
-func (h *host) renew(kind newsKind, device string) {
+// redeclare marks that the declared labels of a device are new.
+func (h *host) redeclare(device string) {
 	for _, n := range h.news {
-		if n.kind == kind && n.device == device {
+		if n.device == device && !n.fault {
 			n.version++
 		}
 	}
@@ -162,7 +146,7 @@ func (h *host) renew(kind newsKind, device string) {
 // fault makes the host find one of its devices unfit.
 func (h *host) fault(device string) {
 	h.w.note("%s finds %s unfit", h.name, device)
-	h.news = append(h.news, &news{kind: newsFault, device: device, version: 1, detail: "fell off the bus"})
+	h.news = append(h.news, &news{device: device, fault: true, version: 1})
 }
 
 // tellNews says the first thing that no leader has acked.
@@ -172,7 +156,7 @@ func (h *host) tellNews() {
 		return
 	}
 	for _, n := range h.news {
-		if n.version == n.told || n.device != "" && n.device == h.leftOut {
+		if n.version == n.told || n.device == h.leftOut {
 			continue
 		}
 		h.newsSeq++
@@ -180,9 +164,6 @@ func (h *host) tellNews() {
 		h.w.send(h, s.e.n, false, func() {
 			s.receive(func() { s.takeNews(seq, body, func() { h.newsAcked(s, n, version) }) })
 		})
-		if h.w.broken(QuirkForgetNews) {
-			n.told = version
-		}
 		return
 	}
 }
@@ -194,21 +175,11 @@ func (h *host) newsAcked(s *session, n *news, version int) {
 }
 
 func (h *host) newsBody(n *news) any {
-	device := h.device(n.device)
-	switch n.kind {
-	case newsDeclared:
-		return &command.LabelsReplace{Host: h.name, Instance: h.instance(), Source: model.Declared,
-			Sets: []command.DeviceLabels{{Name: n.device, Labels: kvs(device.Declared)}}}
-	case newsDetected:
-		device.KeepDetected = false // this probe worked
-		return &command.LabelsReplace{Host: h.name, Instance: h.instance(), Source: model.Detected,
-			Sets: []command.DeviceLabels{{Name: n.device, Labels: kvs(device.Detected)}}}
-	case newsFault:
-		return &command.DeviceFault{Device: model.DeviceID(h.name, n.device), Instance: h.instance(), Detail: n.detail}
+	if n.fault {
+		return &command.DeviceFault{Device: model.DeviceID(h.name, n.device), Instance: h.instance(), Detail: "fell off the bus"}
 	}
-	// One by one: a device that an operator has retired must not keep the sheets
-	// of the others from the table.
-	return &command.SheetPut{Host: h.name, Instance: h.instance(), Sheets: []command.SheetText{{Name: n.device, Body: h.sheetText(n.device)}}}
+	return &command.LabelsReplace{Host: h.name, Instance: h.instance(), Source: model.Declared,
+		Sets: []command.DeviceLabels{{Name: n.device, Labels: kvs(h.device(n.device).Declared)}}}
 }
 
 // sheetText is the usage sheet of a device, or of the host; some have none.

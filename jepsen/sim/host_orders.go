@@ -25,6 +25,14 @@ func (h *host) takeOrder(s *session, o wire.Order) {
 		now = h.start(o)
 	case wire.OrderKill:
 		now = h.kill(o)
+	case wire.OrderExtend:
+		if r := h.record(jobKey{o.Job, o.Lease}); r != nil && r.phase != wire.PhaseEnded {
+			if r.limit > 0 { // repeats and orders that come late change nothing
+				r.limit = max(r.limit, o.MaxRuntimeS)
+			}
+			state := r.report()
+			now = &state
+		}
 	case wire.OrderReport:
 		if r := h.record(jobKey{o.Job, o.Lease}); r != nil {
 			h.sendOutcomes(true)
@@ -58,7 +66,7 @@ func (h *host) start(o wire.Order) *wire.ReportedJob {
 		h.w.after(h.w.between(time.Second, 10*time.Second), h.startAgent)
 		return nil
 	}
-	r := &record{key: k, device: device, phase: wire.PhaseStarting}
+	r := &record{key: k, device: device, phase: wire.PhaseStarting, limit: o.Start.MaxRuntimeS}
 	h.records = append(h.records, r)
 	h.w.after(h.w.between(time.Millisecond, 200*time.Millisecond), func() { h.spawn(r, *o.Start) })
 	now := r.report()
@@ -92,7 +100,7 @@ func (h *host) spawn(r *record, job wire.StartJob) {
 		h.end(r, wire.Outcome{End: uint8(command.EndStartFailed), ExitCode: &code, Reason: "no such program", Origin: uint8(model.OriginJob)})
 		return
 	}
-	t := &tree{key: r.key, device: r.device}
+	t := &tree{key: r.key, device: r.device, started: h.w.now}
 	h.trees = append(h.trees, t)
 	r.phase = wire.PhaseRunning
 	h.w.note("%s: %d/%d runs on %s", h.name, r.key.job, r.key.lease, r.device)
@@ -101,7 +109,7 @@ func (h *host) spawn(r *record, job wire.StartJob) {
 		named := r.report()
 		h.w.send(h, s.e.n, false, func() {
 			s.receive(func() {
-				s.named[r.key] = named
+				s.nameOne(named)
 				s.started(r.key)
 			})
 		})
@@ -109,7 +117,7 @@ func (h *host) spawn(r *record, job wire.StartJob) {
 	h.live(r, t, job)
 }
 
-// live lets the process run until its end or its bound.
+// live lets the process run until its end or its limit.
 func (h *host) live(r *record, t *tree, job wire.StartJob) {
 	runtime := h.w.between(50*time.Millisecond, 40*time.Second)
 	if h.w.rng.IntN(8) == 0 {
@@ -124,11 +132,30 @@ func (h *host) live(r *record, t *tree, job wire.StartJob) {
 		code = 1 + int32(h.w.rng.IntN(120))
 	}
 	o.ExitCode = &code
-	if bound := time.Duration(job.MaxRuntimeS) * time.Second; bound > 0 && bound < runtime {
-		runtime = bound
-		o = wire.Outcome{End: uint8(command.EndKilled), Reason: "max_runtime exceeded", Origin: uint8(model.OriginJob)}
-	}
 	h.w.after(runtime, func() { h.reap(r, t, o) })
+	if !h.w.broken(QuirkNoWatchdog) {
+		h.watch(r, t)
+	}
+}
+
+// watch is the shim's watchdog: it ends the tree at its limit, whatever has
+// become of the agent.
+func (h *host) watch(r *record, t *tree) {
+	limit := time.Duration(r.limit) * time.Second
+	if limit == 0 || !slices.Contains(h.trees, t) || r.phase == wire.PhaseEnded {
+		return
+	}
+	h.w.after(t.started+limit-h.w.now, func() {
+		switch {
+		case !slices.Contains(h.trees, t) || r.phase == wire.PhaseEnded:
+		case h.w.now < t.started+time.Duration(r.limit)*time.Second:
+			h.w.counts.Prolonged++
+			h.watch(r, t)
+		default:
+			h.w.witness.limited(h, r)
+			h.reap(r, t, wire.Outcome{End: uint8(command.EndKilled), Reason: "max_runtime exceeded", Origin: uint8(model.OriginJob)})
+		}
+	})
 }
 
 // reap ends a tree by itself, if it still lives.

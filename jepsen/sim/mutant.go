@@ -49,7 +49,8 @@ func (n *node) around(body any) [][2]any {
 		return [][2]any{{one(value), one(now)}}
 	}
 	_, sweeps := body.(*command.Sweep)
-	_, registers := body.(*command.AgentRegister)
+	registration, registers := body.(*command.AgentRegister)
+	_, kills := body.(*command.JobKill)
 	_, recovers := body.(*command.Recover)
 	_, allocates := body.(*command.LeaseAllocate)
 	raise, raises := body.(*command.FeatureRaise)
@@ -60,6 +61,18 @@ func (n *node) around(body any) [][2]any {
 		return set("no_serve_grace_ms", 60_000, now.NoServeGraceMS)
 	case q == QuirkMachineSlow && sweeps:
 		return set("no_serve_grace_ms", 750_000, now.NoServeGraceMS)
+	case q == QuirkMachineHearsSilence && sweeps:
+		heard := &command.Sweep{}
+		for _, a := range n.m.View().Agents() {
+			if a.Silent {
+				heard.Heard = append(heard.Heard, command.AgentHeard{Host: a.Host, Instance: a.Instance})
+			}
+		}
+		return [][2]any{{&command.Schedule{}, heard}}
+	case q == QuirkMachineShortHoldoff && (sweeps || kills):
+		return set("holdoff_ms", model.MinHoldoffMS, now.HoldoffMS)
+	case (q == QuirkMachineForgives || q == QuirkMachineRetires) && registers:
+		return n.drop(registration.Host)
 	case q == QuirkMachineFlaps && (registers || recovers):
 		return set("flap_limit", 1000, now.FlapLimit)
 	case q == QuirkMachineLeaks && allocates:
@@ -73,6 +86,19 @@ func (n *node) around(body any) [][2]any {
 		return words
 	}
 	return nil
+}
+
+// drop has devices of a host cleared, or retired.
+func (n *node) drop(host string) (words [][2]any) {
+	for _, d := range n.m.View().DevicesOn(host) {
+		switch {
+		case n.w.broken(QuirkMachineForgives) && d.Reason == model.ReasonFault:
+			words = append(words, [2]any{&command.DeviceClear{Device: d.ID}, &command.Schedule{}})
+		case n.w.broken(QuirkMachineRetires) && d.Lease == 0:
+			words = append(words, [2]any{&command.Schedule{}, &command.DeviceRetire{Device: d.ID}})
+		}
+	}
+	return words
 }
 
 // mutate returns the body that a command has for a broken machine.

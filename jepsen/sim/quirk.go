@@ -36,8 +36,15 @@ const (
 	// QuirkMoveAgain: leadership moves away from a withheld write-off in every
 	// epoch.
 	QuirkMoveAgain
-	// QuirkForgetNews: hosts take for told what they have said once.
-	QuirkForgetNews
+	// QuirkForgetFacts: hosts take for told what they have said once.
+	QuirkForgetFacts
+	// QuirkTrustAnswers: hosts hold what a leader has answered for true although
+	// they have said something else since, which nobody has answered.
+	QuirkTrustAnswers
+	// QuirkNoExtend: leaders do not order extensions.
+	QuirkNoExtend
+	// QuirkNoWatchdog: hosts let processes run past their limits.
+	QuirkNoWatchdog
 	// QuirkDamagedCopy: one controller applies a submit as somebody else's. The
 	// witness does not compare that copy, so that checkpoints have to.
 	QuirkDamagedCopy
@@ -67,6 +74,14 @@ const (
 	QuirkMachineWord
 	// QuirkMachineLeaks: an allocation changes something even when refused.
 	QuirkMachineLeaks
+	// QuirkMachineShortHoldoff: the holdoff is the shortest there is.
+	QuirkMachineShortHoldoff
+	// QuirkMachineHearsSilence: a sweep hears every host that was silent before.
+	QuirkMachineHearsSilence
+	// QuirkMachineForgives: a registration ends quarantines for faults, too.
+	QuirkMachineForgives
+	// QuirkMachineRetires: a registration drops idle devices of its host.
+	QuirkMachineRetires
 	// QuirkMachineSlow: what nobody serves ends ten minutes after the grace.
 	QuirkMachineSlow
 )

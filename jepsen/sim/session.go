@@ -31,11 +31,16 @@ type session struct {
 	proven  time.Duration  // when proof was asked for last
 	proving bool
 	newsSeq int // of the last news taken
+
+	facts     factBook // host's side
+	factsSeq  uint64   // leader's side: of the last facts taken
+	factsBusy bool
 }
 
 type sentKey struct {
 	kind rc.ActionKind
 	jobKey
+	limit int64 // of an extend: another one is another order
 }
 
 // send carries a message between a host and a node: late, twice, overtaken by
@@ -78,8 +83,8 @@ func (e *epoch) attach(h *host, hello wire.Hello) {
 	s.name(hello.Jobs)
 	e.w.counts.Attached++
 	e.w.note("%s attaches to %s in term %d", hello.Host, e.n.id, e.term)
-	index, term := e.n.m.Index(), e.term
-	e.w.send(h, e.n, true, func() { h.welcomed(s, term, index) })
+	index, term, facts := e.n.m.Index(), e.term, factsOf(e.n.m.View(), hello).Digest()
+	e.w.send(h, e.n, true, func() { h.welcomed(s, term, index, facts) })
 	s.reconcile()
 }
 
@@ -101,6 +106,16 @@ func (s *session) name(jobs []wire.ReportedJob) {
 	for _, j := range jobs {
 		s.named[jobKey{j.Job, j.Lease}] = j
 	}
+}
+
+// nameOne adds what a message between two heartbeats says about one job. Not
+// every message says its limit.
+func (s *session) nameOne(j wire.ReportedJob) {
+	k := jobKey{j.Job, j.Lease}
+	if j.MaxRuntimeS == 0 {
+		j.MaxRuntimeS = s.named[k].MaxRuntimeS
+	}
+	s.named[k] = j
 }
 
 // reported returns what the host is known to have, sorted.
@@ -171,7 +186,7 @@ func desired(view *fsm.View, host string) []rc.Desired {
 }
 
 func (s *session) order(a rc.Action) {
-	key := sentKey{a.Kind, jobKey{a.Job, a.Lease}}
+	key := sentKey{a.Kind, jobKey{a.Job, a.Lease}, a.MaxRuntimeS}
 	if at, ok := s.sent[key]; ok && s.w.now-at < resendAfter {
 		return
 	}
@@ -188,6 +203,12 @@ func (s *session) order(a rc.Action) {
 		s.w.counts.Kills++
 	case rc.ActReport:
 		o.Kind = wire.OrderReport
+	case rc.ActExtend:
+		o.Kind, o.MaxRuntimeS = wire.OrderExtend, a.MaxRuntimeS
+		s.w.counts.Extends++
+		if s.w.broken(QuirkNoExtend) {
+			return
+		}
 	}
 	s.w.note("%s orders %s of %d/%d to %s (term %d)", s.e.n.id, a.Kind, a.Job, a.Lease, s.hello.Host, o.Term)
 	s.w.send(s.h, s.e.n, true, func() { s.h.takeOrder(s, o) })
@@ -211,13 +232,13 @@ func (s *session) orderAcked(job *wire.ReportedJob) {
 	if job == nil {
 		return
 	}
-	s.named[jobKey{job.Job, job.Lease}] = *job
+	s.nameOne(*job)
 	s.reconcile()
 }
 
 // started proposes that a job runs, unless that is being done.
 func (s *session) started(k jobKey) {
-	key := sentKey{rc.ActAdopt, k}
+	key := sentKey{kind: rc.ActAdopt, jobKey: k}
 	if s.working[key] {
 		return
 	}
@@ -229,7 +250,7 @@ func (s *session) started(k jobKey) {
 // finish proposes an outcome, unless that is being done, and acks it.
 func (s *session) finish(o wire.Outcome) {
 	k := jobKey{o.Job, o.Lease}
-	key := sentKey{rc.ActReport, k}
+	key := sentKey{kind: rc.ActReport, jobKey: k}
 	s.named[k] = wire.ReportedJob{Job: o.Job, Lease: o.Lease, Phase: wire.PhaseEnded}
 	s.sent[key] = s.w.now
 	if s.working[key] {

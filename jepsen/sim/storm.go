@@ -191,15 +191,12 @@ func (w *World) newFacts() {
 	h := w.anyHost()
 	if w.rng.IntN(2) == 0 {
 		h.sheet++
-		h.renew(newsSheet, "")
-		for i := range h.devices {
-			h.renew(newsSheet, h.devices[i].Name)
-		}
+		h.tellFacts()
 		return
 	}
 	i := w.rng.IntN(len(h.devices))
 	h.relabelOne(i)
-	h.renew(newsDeclared, h.devices[i].Name)
+	h.redeclare(h.devices[i].Name)
 }
 
 // fault is a device that breaks, as its host or a person says.

@@ -114,7 +114,11 @@ func (e *epoch) record() bool {
 	if len(e.tending.said) < len(e.w.nodes) || level <= max(view.FeatureLevel(), e.tending.raised) {
 		return false
 	}
-	e.ask(&command.FeatureRaise{Level: level}, func(a answer) {
+	raise := &command.FeatureRaise{Level: level}
+	for _, n := range e.w.nodes {
+		raise.Members = append(raise.Members, n.id)
+	}
+	e.ask(raise, func(a answer) {
 		if a.known {
 			e.tending.raised = level
 		}

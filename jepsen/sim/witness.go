@@ -127,6 +127,12 @@ func (x *witness) trees() {
 			if d == nil && x.gone[model.DeviceID(h.name, t.device)] {
 				continue // an operator has retired it; nobody can get it
 			}
+			given := h.record(t.key) // one that could not be killed is given up
+			if j := x.last.Job(t.key.job); d != nil && j != nil && d.Lease == t.key.lease && j.MaxRuntimeS > 0 && (given == nil || given.phase != wire.PhaseEnded) {
+				if ran, limit := x.w.now-t.started, time.Duration(j.MaxRuntimeS)*time.Second; ran > limit+time.Second {
+					x.w.fail("law 1: %d/%d has run for %v on %s, past the limit of %v", t.key.job, t.key.lease, ran, d.ID, limit)
+				}
+			}
 			if d == nil || d.Lease != t.key.lease && d.State != model.DeviceUnhealthy {
 				x.w.fail("law 1: %d/%d lives on %s:%s, and the table has %s", t.key.job, t.key.lease, h.name, t.device, deviceText(d))
 			}

@@ -1,0 +1,229 @@
+package sim
+
+import (
+	"bytes"
+	"slices"
+	"time"
+
+	"rcd/fsm"
+	"rcd/fsm/command"
+	"rcd/model"
+	"rcd/wire"
+)
+
+// factBook is what one session of a host knows about who knows what, as package
+// session keeps it: one message is under way at a time.
+type factBook struct {
+	confirmed map[string]string
+	sent      []fact
+	under     bool // a message is under way
+	seq       uint64
+	at        time.Duration
+}
+
+// fact is one thing that a host tells, as text to compare.
+type fact struct {
+	key, text string
+	labels    *wire.DeviceFacts
+	sheet     *wire.SheetText
+}
+
+func factList(f wire.Facts) (all []fact) {
+	for i := range f.Labels {
+		text := ""
+		for _, l := range f.Labels[i].Detected {
+			text += l.Key + "=" + l.Value + ","
+		}
+		all = append(all, fact{key: "labels of " + f.Labels[i].Name, text: text, labels: &f.Labels[i]})
+	}
+	for i := range f.Sheets {
+		all = append(all, fact{key: "sheet of " + f.Sheets[i].Name, text: f.Sheets[i].Body, sheet: &f.Sheets[i]})
+	}
+	return all
+}
+
+// agree notes that the table has the facts with this digest.
+func (b *factBook) agree(held wire.Facts, digest []byte) {
+	b.confirmed, b.under = map[string]string{}, false
+	if bytes.Equal(held.Digest(), digest) {
+		for _, f := range factList(held) {
+			b.confirmed[f.key] = f.text
+		}
+	}
+}
+
+// next returns the message to send now, nil if there is none.
+func (b *factBook) next(held wire.Facts, now time.Duration, trusting bool) *wire.Facts {
+	if b.confirmed == nil || b.under && now-b.at < resendAfter {
+		return nil
+	}
+	var out wire.Facts
+	b.sent, b.under = nil, false
+	for _, f := range factList(held) {
+		if told, ok := b.confirmed[f.key]; ok && told == f.text {
+			continue
+		}
+		b.sent, b.under = append(b.sent, f), true
+		if !trusting {
+			delete(b.confirmed, f.key) // without an answer the table may have either
+		}
+		if f.sheet != nil {
+			out.Sheets = append(out.Sheets, *f.sheet)
+		} else {
+			out.Labels = append(out.Labels, *f.labels)
+		}
+	}
+	if !b.under {
+		return nil
+	}
+	b.seq++
+	out.Seq, b.at = b.seq, now
+	return &out
+}
+
+func (b *factBook) answered(seq uint64) bool {
+	if !b.under || seq != b.seq {
+		return false
+	}
+	for _, f := range b.sent {
+		b.confirmed[f.key] = f.text
+	}
+	b.under = false
+	return true
+}
+
+// facts returns all that the host has to tell of its devices.
+func (h *host) facts() wire.Facts {
+	f := wire.Facts{Sheets: []wire.SheetText{{Body: h.sheetText("")}}}
+	for i := range h.devices {
+		d := &h.devices[i]
+		if d.Name == h.leftOut {
+			continue
+		}
+		if !d.KeepDetected {
+			f.Labels = append(f.Labels, wire.DeviceFacts{Name: d.Name, Detected: slices.Clone(d.Detected)})
+		}
+		f.Sheets = append(f.Sheets, wire.SheetText{Name: d.Name, Body: h.sheetText(d.Name)})
+	}
+	return f
+}
+
+// tellFacts sends what the leader does not know yet.
+func (h *host) tellFacts() {
+	s := h.session
+	if s == nil {
+		return
+	}
+	msg := s.facts.next(h.facts(), h.w.now, h.w.broken(QuirkTrustAnswers))
+	if msg == nil {
+		return
+	}
+	if h.w.broken(QuirkForgetFacts) {
+		s.facts.answered(msg.Seq)
+	}
+	h.w.send(h, s.e.n, false, func() { s.receive(func() { s.takeFacts(*msg) }) })
+}
+
+func (h *host) factsAcked(s *session, seq uint64) {
+	if h.session == s && s.facts.answered(seq) {
+		h.tellFacts()
+	}
+}
+
+// takeFacts hands what a host tells to the lease table, one message at a time
+// and in their order, and answers.
+func (s *session) takeFacts(f wire.Facts) {
+	if s.factsBusy || f.Seq < s.factsSeq {
+		return
+	}
+	s.factsBusy, s.factsSeq = true, f.Seq
+	s.w.counts.Facts++
+	done := func(ack bool) {
+		s.factsBusy = false
+		if ack {
+			s.w.send(s.h, s.e.n, true, func() { s.h.factsAcked(s, f.Seq) })
+		}
+	}
+	view := s.e.n.m.View()
+	if known := view.Agent(s.hello.Host); known == nil || known.Instance != s.instance {
+		done(false)
+		return
+	}
+	sets, sheets := differingLabels(view, s.hello.Host, f.Labels), differingSheets(view, s.hello.Host, f.Sheets)
+	if len(sets)+len(sheets) == 0 {
+		s.w.counts.FactsRepeated++
+	}
+	s.record(len(sets) > 0, &command.LabelsReplace{Host: s.hello.Host, Instance: s.instance, Source: model.Detected, Sets: sets}, done, func() {
+		s.record(len(sheets) > 0, &command.SheetPut{Host: s.hello.Host, Instance: s.instance, Sheets: sheets}, done, func() { done(true) })
+	})
+}
+
+// record proposes a command if it is worth an entry, and goes on with next once
+// it was taken. What is refused is answered, too.
+func (s *session) record(worth bool, body any, done func(ack bool), next func()) {
+	if !worth {
+		next()
+		return
+	}
+	s.e.propose(s.w.encode(command.Request{}, body), func(a answer) {
+		switch {
+		case !a.known || a.result.Code == command.StaleEpoch:
+			done(false)
+		case a.result.Code != command.OK:
+			s.w.note("facts of %s refused: %s", s.hello.Host, a.result.Message)
+			done(true)
+		default:
+			next()
+		}
+	})
+}
+
+func differingLabels(view *fsm.View, host string, told []wire.DeviceFacts) (sets []command.DeviceLabels) {
+	for _, d := range told {
+		row := view.Device(model.DeviceID(host, d.Name))
+		if row != nil && !slices.Equal(labelsOf(row.Detected), d.Detected) {
+			sets = append(sets, command.DeviceLabels{Name: d.Name, Labels: kvs(d.Detected)})
+		}
+	}
+	return sets
+}
+
+func differingSheets(view *fsm.View, host string, told []wire.SheetText) (sheets []command.SheetText) {
+	for _, s := range told {
+		if s.Name != "" && view.Device(model.DeviceID(host, s.Name)) == nil {
+			continue
+		}
+		if bodyOf(view, host, s.Name) != s.Body {
+			sheets = append(sheets, command.SheetText{Name: s.Name, Body: s.Body})
+		}
+	}
+	return sheets
+}
+
+// factsOf returns what the table has of the devices that a hello names.
+func factsOf(view *fsm.View, hello wire.Hello) wire.Facts {
+	f := wire.Facts{Sheets: []wire.SheetText{{Body: bodyOf(view, hello.Host, "")}}}
+	for _, d := range hello.Devices {
+		if row := view.Device(model.DeviceID(hello.Host, d.Name)); row != nil {
+			f.Labels = append(f.Labels, wire.DeviceFacts{Name: d.Name, Detected: labelsOf(row.Detected)})
+			f.Sheets = append(f.Sheets, wire.SheetText{Name: d.Name, Body: bodyOf(view, hello.Host, d.Name)})
+		}
+	}
+	return f
+}
+
+func bodyOf(view *fsm.View, host, name string) string {
+	sheet := view.Sheet(&model.Device{ID: model.DeviceID(host, name), Host: host})
+	if sheet == nil || sheet.Name != name {
+		return ""
+	}
+	return sheet.Body
+}
+
+func labelsOf(rows []model.Label) []wire.LabelKV {
+	out := make([]wire.LabelKV, 0, len(rows))
+	for _, l := range rows {
+		out = append(out, wire.LabelKV{Key: l.Key, Value: l.Value})
+	}
+	return out
+}
