@@ -48,7 +48,7 @@ func Parse(text string) (Selector, error) {
 	if strings.TrimSpace(text) == "" {
 		return Selector{}, bad(0, "", "empty; write at least one term such as vram>=40G")
 	}
-	var terms []term
+	var terms []Term
 	for at := 0; ; {
 		t, next, err := parseTerm(text, at)
 		if err != nil {
@@ -72,7 +72,7 @@ var operators = [...]struct {
 
 // parseTerm returns the term that begins at offset at, and the offset of the
 // comma after it or the end of the text.
-func parseTerm(text string, at int) (term, int, error) {
+func parseTerm(text string, at int) (Term, int, error) {
 	if t, next, ok, err := parseIn(text, at); ok || err != nil {
 		return t, next, err
 	}
@@ -82,21 +82,21 @@ func parseTerm(text string, at int) (term, int, error) {
 	}
 	raw := strings.TrimSpace(text[at:next])
 	if raw == "" {
-		return term{}, 0, bad(at, "", "empty term; remove the comma or write key=value")
+		return Term{}, 0, bad(at, "", "empty term; remove the comma or write key=value")
 	}
 	if rest, ok := strings.CutPrefix(raw, "!"); ok {
 		key := strings.TrimSpace(rest)
 		if err := checkKey(key, at, raw); err != nil {
-			return term{}, 0, err
+			return Term{}, 0, err
 		}
-		return term{key: key, op: opAbsent}, next, nil
+		return Term{key: key, op: opAbsent}, next, nil
 	}
 	i := strings.IndexAny(raw, "=!<>")
 	if i < 0 {
 		if err := checkKey(raw, at, raw); err != nil {
-			return term{}, 0, err
+			return Term{}, 0, err
 		}
-		return term{key: raw, op: opPresent}, next, nil
+		return Term{key: raw, op: opPresent}, next, nil
 	}
 	for _, o := range operators {
 		value, ok := strings.CutPrefix(raw[i:], o.text)
@@ -105,47 +105,47 @@ func parseTerm(text string, at int) (term, int, error) {
 		}
 		key := strings.TrimSpace(raw[:i])
 		if err := checkKey(key, at, raw); err != nil {
-			return term{}, 0, err
+			return Term{}, 0, err
 		}
 		value = strings.TrimSpace(value)
 		if err := checkValue(value, at, raw); err != nil {
-			return term{}, 0, err
+			return Term{}, 0, err
 		}
-		return term{key: key, op: o.op, values: []operand{newOperand(value)}}, next, nil
+		return Term{key: key, op: o.op, values: []operand{newOperand(value)}}, next, nil
 	}
-	return term{}, 0, bad(at, raw, "the operators are =, !=, >= and <=")
+	return Term{}, 0, bad(at, raw, "the operators are =, !=, >= and <=")
 }
 
 // parseIn parses "key in (a, b)"; ok is false when the term is something else.
-func parseIn(text string, at int) (t term, next int, ok bool, err error) {
+func parseIn(text string, at int) (t Term, next int, ok bool, err error) {
 	open := strings.IndexAny(text[at:], "(,")
 	if open < 0 || text[at+open] == ',' {
-		return term{}, 0, false, nil
+		return Term{}, 0, false, nil
 	}
 	head := strings.Fields(text[at : at+open])
 	if len(head) != 2 || head[1] != "in" {
-		return term{}, 0, false, nil
+		return Term{}, 0, false, nil
 	}
 	if err := checkKey(head[0], at, head[0]); err != nil {
-		return term{}, 0, false, err
+		return Term{}, 0, false, err
 	}
 	inside := text[at+open+1:]
 	end := strings.IndexByte(inside, ')')
 	if end < 0 {
-		return term{}, 0, false, bad(at, text[at:], "close the list with )")
+		return Term{}, 0, false, bad(at, text[at:], "close the list with )")
 	}
-	t = term{key: head[0], op: opIn}
+	t = Term{key: head[0], op: opIn}
 	for value := range strings.SplitSeq(inside[:end], ",") {
 		value = strings.TrimSpace(value)
 		if err := checkValue(value, at, text[at:at+open+1+end+1]); err != nil {
-			return term{}, 0, false, err
+			return Term{}, 0, false, err
 		}
 		t.values = append(t.values, newOperand(value))
 	}
 	next = at + open + 1 + end + 1
 	next = len(text) - len(strings.TrimLeftFunc(text[next:], unicode.IsSpace))
 	if next < len(text) && text[next] != ',' {
-		return term{}, 0, false, bad(next, text[next:], "a comma comes after the list")
+		return Term{}, 0, false, bad(next, text[next:], "a comma comes after the list")
 	}
 	return t, next, true, nil
 }

@@ -20,9 +20,9 @@ const (
 
 var opText = [...]string{"", "!", "=", "!=", ">=", "<=", " in "}
 
-// term is one condition. values has one element, several for opIn, and none
+// Term is one condition. values has one element, several for opIn, and none
 // for opPresent and opAbsent.
-type term struct {
+type Term struct {
 	key      string
 	op       op
 	values   []operand
@@ -33,7 +33,7 @@ type term struct {
 // Selector is a parsed selector, immutable and safe for concurrent use. The
 // zero value matches every device; Parse never returns it without an error.
 type Selector struct {
-	terms     []term // in canonical order
+	terms     []Term // in canonical order
 	canonical string
 	keys      []string
 	volatile  bool
@@ -81,27 +81,59 @@ func Volatile(key string) bool {
 	return strings.HasSuffix(key, "_free") || strings.Contains(key, "_free_")
 }
 
-func (t *term) match(get func(key string) (string, bool)) bool {
-	label, ok := get(t.key)
-	switch t.op {
-	case opAbsent:
-		return !ok
-	case opPresent:
-		return ok
+// Value is the value of a label with what comparisons need of it, worked out
+// once: most of the cost of a comparison is reading the number or the version.
+type Value struct{ operand operand }
+
+// NewValue returns the value of a label with this text.
+func NewValue(text string) *Value { return &Value{newOperand(text)} }
+
+// Terms returns the conditions of the selector, all of which a device must
+// satisfy. The slice is shared and must not be written.
+func (s Selector) Terms() []Term { return s.terms }
+
+// Key returns the key of the label that the term is about.
+func (t *Term) Key() string { return t.key }
+
+// Volatile reports whether that label is volatile.
+func (t *Term) Volatile() bool { return t.volatile }
+
+// Holds reports whether the term holds for a device with this value of its
+// label, nil when it has none.
+func (t *Term) Holds(v *Value) bool {
+	if v == nil {
+		return t.op == opAbsent
 	}
-	if !ok {
-		return false
+	return t.holds(&v.operand)
+}
+
+func (t *Term) match(get func(key string) (string, bool)) bool {
+	label, ok := get(t.key)
+	switch {
+	case !ok:
+		return t.op == opAbsent
+	case t.op == opAbsent || t.op == opPresent:
+		return t.op == opPresent
 	}
 	have := newOperand(label)
+	return t.holds(&have)
+}
+
+// holds is Holds for a label that is there.
+func (t *Term) holds(have *operand) bool {
 	switch t.op {
+	case opAbsent:
+		return false
+	case opPresent:
+		return true
 	case opEqual:
-		return equal(have, t.values[0])
+		return equal(*have, t.values[0])
 	case opNot:
-		return !equal(have, t.values[0])
+		return !equal(*have, t.values[0])
 	case opIn:
-		return slices.ContainsFunc(t.values, func(v operand) bool { return equal(have, v) })
+		return slices.ContainsFunc(t.values, func(v operand) bool { return equal(*have, v) })
 	}
-	order, ok := compare(have, t.values[0])
+	order, ok := compare(*have, t.values[0])
 	if !ok {
 		return false
 	}
@@ -112,7 +144,7 @@ func (t *term) match(get func(key string) (string, bool)) bool {
 }
 
 // canonical returns the canonical form of one term.
-func (t *term) canonical() string {
+func (t *Term) canonical() string {
 	switch t.op {
 	case opPresent:
 		return t.key
@@ -129,7 +161,7 @@ func (t *term) canonical() string {
 }
 
 // newSelector puts terms into canonical order.
-func newSelector(terms []term) Selector {
+func newSelector(terms []Term) Selector {
 	for i := range terms {
 		t := &terms[i]
 		t.volatile = Volatile(t.key)
@@ -139,8 +171,8 @@ func newSelector(terms []term) Selector {
 		}
 		t.text = t.canonical()
 	}
-	slices.SortFunc(terms, func(a, b term) int { return strings.Compare(a.text, b.text) })
-	terms = slices.CompactFunc(terms, func(a, b term) bool { return a.text == b.text })
+	slices.SortFunc(terms, func(a, b Term) int { return strings.Compare(a.text, b.text) })
+	terms = slices.CompactFunc(terms, func(a, b Term) bool { return a.text == b.text })
 	s := Selector{terms: terms}
 	texts := make([]string, len(terms))
 	for i := range terms {
