@@ -14,6 +14,7 @@
 // placeable; the length of the queue does not show. oracle_test.go holds the
 // full pass and compares the two.
 //
-// Start with Scheduler, then pass.go; serve.go says what registered devices
+// Start with Scheduler, then pass.go; labels.go finds the devices of a selector,
+// and serve.go says what registered devices
 // allow a target, free or not.
 package scheduler

@@ -15,8 +15,14 @@ type fleet struct {
 	devices []*model.Device // by ID; rows are shared and never written
 	ceiling []int64         // seconds, by slot; dense for the scan in best
 	allows  []int64         // see allowedBy, by slot
-	labels  []int32         // distinct effective label keys, by slot
+	labels  []int32         // distinct effective label keys, by slot; dense likewise
 	free    bitset          // slots of ready devices
+
+	known   labels
+	values  [][]*labelValue // effective labels by key, by slot
+	numbers []int32         // what known calls a device, by slot
+	slots   []int32         // by number; of one in use
+	unused  []int32         // numbers of devices that are gone
 }
 
 func (f *fleet) slot(id string) (int, bool) {
@@ -25,9 +31,25 @@ func (f *fleet) slot(id string) (int, bool) {
 	})
 }
 
-// put stores a row and returns its slot, whether the slot is new, and what the
-// device allowed before.
-func (f *fleet) put(d *model.Device) (slot int, isNew bool, before int64) {
+// change is what became of a device: its slot, whether it is new, what it
+// allowed before, and the labels that it has another value of, or no value.
+type change struct {
+	slot   int
+	isNew  bool
+	before int64
+	keys   []string // sorted
+}
+
+// concerns reports whether a selector may match the device otherwise now.
+func (c *change) concerns(sel selector.Selector) bool {
+	return c.isNew || slices.ContainsFunc(sel.Keys(), func(key string) bool {
+		_, changed := slices.BinarySearch(c.keys, key)
+		return changed
+	})
+}
+
+// put stores a row.
+func (f *fleet) put(d *model.Device) change {
 	slot, ok := f.slot(d.ID)
 	if !ok {
 		f.devices = slices.Insert(f.devices, slot, d)
@@ -35,14 +57,16 @@ func (f *fleet) put(d *model.Device) (slot int, isNew bool, before int64) {
 		f.allows = slices.Insert(f.allows, slot, NoDevice)
 		f.labels = slices.Insert(f.labels, slot, 0)
 		f.free.insert(slot)
+		f.number(slot)
 	}
-	before = f.allows[slot]
+	c := change{slot: slot, isNew: !ok, before: f.allows[slot]}
 	f.devices[slot] = d
 	f.ceiling[slot] = d.MaxRuntimeS
 	f.allows[slot] = allowedBy(d)
-	f.labels[slot] = int32(distinctKeys(d))
+	f.values[slot], c.keys = f.known.replace(f.numbers[slot], f.values[slot], d)
+	f.labels[slot] = int32(len(f.values[slot]))
 	f.free.set(slot, d.State == model.DeviceReady)
-	return slot, !ok, before
+	return c
 }
 
 func (f *fleet) setState(d *model.Device) {
@@ -65,29 +89,8 @@ func (f *fleet) remove(id string) (slot int, before int64, ok bool) {
 	f.allows = slices.Delete(f.allows, slot, slot+1)
 	f.labels = slices.Delete(f.labels, slot, slot+1)
 	f.free.remove(slot)
+	f.unnumber(slot)
 	return slot, before, true
-}
-
-// distinctKeys counts the effective labels of a device. Both lists are sorted.
-func distinctKeys(d *model.Device) int {
-	n, i := len(d.Declared)+len(d.Detected), 0
-	for _, l := range d.Declared {
-		for i < len(d.Detected) && d.Detected[i].Key < l.Key {
-			i++
-		}
-		if i < len(d.Detected) && d.Detected[i].Key == l.Key {
-			n--
-		}
-	}
-	return n
-}
-
-func (f *fleet) matching(sel selector.Selector) (matched, stable bitset) {
-	for slot, d := range f.devices {
-		matched.set(slot, sel.Match(d.Label))
-		stable.set(slot, sel.MatchStable(d.Label))
-	}
-	return matched, stable
 }
 
 // most returns the longest runtime that a device of the set allows.
@@ -139,6 +142,34 @@ func (b *bitset) set(i int, on bool) {
 		(*b)[i/64] |= 1 << (i % 64)
 	} else {
 		(*b)[i/64] &^= 1 << (i % 64)
+	}
+}
+
+// keep takes out what is not in the other set.
+func (b bitset) keep(other bitset) {
+	for w := range b {
+		if w < len(other) {
+			b[w] &= other[w]
+		} else {
+			b[w] = 0
+		}
+	}
+}
+
+// join adds what is in the other set.
+func (b *bitset) join(other bitset) {
+	for len(*b) < len(other) {
+		*b = append(*b, 0)
+	}
+	for w, word := range other {
+		(*b)[w] |= word
+	}
+}
+
+// drop takes out what is in the other set.
+func (b bitset) drop(other bitset) {
+	for w := range min(len(b), len(other)) {
+		b[w] &^= other[w]
 	}
 }
 

@@ -116,16 +116,21 @@ func (s *Scheduler) Remove(j *model.Job) {
 // changed in one. Only a ready device is free.
 func (s *Scheduler) PutDevice(d *model.Device) {
 	s.addCeiling(d.MaxRuntimeS)
-	slot, isNew, before := s.fleet.put(d)
-	after := s.fleet.allows[slot]
+	what := s.fleet.put(d)
+	slot, before, after := what.slot, what.before, s.fleet.allows[what.slot]
 	s.classes.Ascend(selectorPrefix, func(_ string, c *class) bool {
-		if isNew {
+		if what.isNew {
 			c.matched.insert(slot)
 			c.stable.insert(slot)
 		}
-		c.matched.set(slot, c.selector.Match(d.Label))
-		was, is := c.stable.has(slot), c.selector.MatchStable(d.Label)
-		c.stable.set(slot, is)
+		was := c.stable.has(slot)
+		is := was
+		if what.concerns(c.selector) {
+			var matches bool
+			matches, is = s.fleet.matches(slot, c.selector)
+			c.matched.set(slot, matches)
+			c.stable.set(slot, is)
+		}
 		if was != is || (is && before != after) {
 			s.reconsider(c, was, before, is, after)
 		}
