@@ -15,6 +15,5 @@
 // full pass and compares the two.
 //
 // Start with Scheduler, then pass.go; labels.go finds the devices of a selector,
-// and serve.go says what registered devices
-// allow a target, free or not.
+// serve.go says what registered devices allow a target, free or not.
 package scheduler
