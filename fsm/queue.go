@@ -56,11 +56,12 @@ func (v *View) QueueDepth(text string) (int, error) {
 	return v.depthOn(devices), nil
 }
 
-// depthOn counts the queued jobs that could run on one of the devices now.
+// depthOn counts the queued jobs that could run on one of the devices now, which
+// are sorted by ID.
 func (v *View) depthOn(devices []*model.Device) int {
-	depth := 0
+	depth, of := 0, scheduler.DevicesOf(devices)
 	v.targets.tree.Scan(func(target string, jobs int) bool {
-		if v.overlaps(target, devices) {
+		if overlaps(target, of) {
 			depth += jobs
 		}
 		return true
@@ -68,20 +69,11 @@ func (v *View) depthOn(devices []*model.Device) int {
 	return depth
 }
 
-func (v *View) overlaps(target string, devices []*model.Device) bool {
+func overlaps(target string, devices *scheduler.Devices) bool {
 	name := target[len(selectorTarget):]
-	var parsed selector.Selector
-	pinned := target[:len(deviceTarget)] == deviceTarget
-	if !pinned {
-		var err error
-		if parsed, err = selector.Parse(name); err != nil {
-			return false
-		}
+	if target[:len(deviceTarget)] == deviceTarget {
+		return devices.Have(name)
 	}
-	for _, d := range devices {
-		if (pinned && d.ID == name) || (!pinned && parsed.Match(d.Label)) {
-			return true
-		}
-	}
-	return false
+	parsed, err := selector.Parse(name)
+	return err == nil && devices.AnyMatch(parsed)
 }

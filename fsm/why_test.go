@@ -343,3 +343,33 @@ func TestSinceWhenNoDeviceServesComesFromTheRecord(t *testing.T) {
 		t.Error("a target without a record has a since")
 	}
 }
+
+// TestQueueDepthReadsLabelsOnceForAllOfTheQueue: whoever may read can ask for it, and a
+// thousand queued selectors beside thousands of devices took seconds. Reading a
+// number allocates, so the allocations tell.
+func TestQueueDepthReadsLabelsOnceForAllOfTheQueue(t *testing.T) {
+	const devices, selectors = 250, 200
+	l := began(t)
+	l.check = false
+	r := register("box", "i1")
+	for i := range devices {
+		r.Devices = append(r.Devices, spec(fmt.Sprint("g", i), 0, "serial", fmt.Sprint(i), "vram", "80G"))
+	}
+	l.ok(r)
+	for i := range devices {
+		l.queued(pinned(fmt.Sprint("box:g", i)))
+	}
+	for i := range selectors {
+		l.queued(selecting(fmt.Sprintf("serial=%d", i)))
+	}
+	v := l.m.View()
+	depth := 0
+	allocs := testing.AllocsPerRun(3, func() { depth, _ = v.QueueDepth("vram") })
+	if depth != selectors {
+		t.Errorf("%d queued jobs could run on one that matches, want %d", depth, selectors)
+	}
+	if allocs > devices*selectors/2 {
+		t.Errorf("%v allocations", allocs)
+	}
+	t.Logf("%v allocations", allocs)
+}

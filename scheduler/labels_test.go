@@ -3,6 +3,7 @@ package scheduler
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"rcd/model"
@@ -61,6 +62,11 @@ func TestAnIndexFindsWhatLookingAtEveryDeviceFinds(t *testing.T) {
 					t.Fatal(err)
 				}
 				matched, stable := s.fleet.matching(sel)
+				some := s.fleet.devices[:len(s.fleet.devices)/8]
+				any := slices.ContainsFunc(some, func(d *model.Device) bool { return sel.Match(d.Label) })
+				if DevicesOf(some).AnyMatch(sel) != any {
+					t.Fatalf("seed %d, step %d: of %d devices %q matches one: %v", seed, step, len(some), text, any)
+				}
 				sets := [][2]bitset{{matched, stable}}
 				if c, ok := s.classes.Get(selectorPrefix + text); ok {
 					sets = append(sets, [2]bitset{c.matched, c.stable})
