@@ -85,7 +85,7 @@ func checkShape(s *command.JobSpec) answer {
 	switch {
 	case s.Submitter == "":
 		return bad("The submitter is missing; say who asks.")
-	case len(s.Submitter) > maxSubmitter || strings.ContainsFunc(s.Submitter, unicode.IsControl):
+	case badName(s.Submitter):
 		return bad("The submitter is longer than 256 bytes or holds a control character; say who asks in a short name.")
 	case len(s.Note) > maxNote:
 		return bad("The reason is longer than 1024 bytes; say it shorter.")
@@ -113,6 +113,12 @@ func checkShape(s *command.JobSpec) answer {
 		return bad("A hold needs an end; say for how long.")
 	}
 	return answer{}
+}
+
+// badName reports whether a text is no name of a submitter, or of who speaks for
+// one. An administrator need not give any.
+func badName(text string) bool {
+	return len(text) > maxSubmitter || strings.ContainsFunc(text, unicode.IsControl)
 }
 
 // clip cuts a text for people to what a row keeps of it.

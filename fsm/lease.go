@@ -43,6 +43,9 @@ func (t *txn) owned(number uint64, by string, admin bool) (*model.Job, answer) {
 	if by != j.Submitter && !admin {
 		return nil, refuse(command.NotJobOwner, "Job %s belongs to %s; ask them, or an administrator.", j.ID(), j.Submitter)
 	}
+	if badName(by) { // it becomes part of the row
+		return nil, refuse(command.BadRequest, "The name of who asks is longer than 256 bytes or holds a control character; give a short one.")
+	}
 	return j, answer{}
 }
 

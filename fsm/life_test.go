@@ -232,3 +232,21 @@ func TestWhatAHostSaysIsCut(t *testing.T) {
 		t.Errorf("%d bytes of detail are kept", n)
 	}
 }
+
+// TestWhoAsksForAnEndIsNamedShort: the name stands in the row, twice when the
+// job was placed, and nothing else bounds what an administrator calls himself.
+func TestWhoAsksForAnEndIsNamedShort(t *testing.T) {
+	l := box(t)
+	placed := l.queued(pinned("box:gpu1"))
+	waiting := l.queued(pinned("box:gpu1"))
+	for _, by := range []string{strings.Repeat("x", 257), strings.Repeat("é", 129), "root\nkilled by ann", "root\x00", "\x1b[2Jroot"} {
+		for _, j := range []*model.Job{placed, waiting} {
+			l.refused(command.BadRequest, &command.JobKill{Job: j.Number, By: by, Admin: true})
+			l.refused(command.BadRequest, &command.LeaseRelease{Job: j.Number, By: by, Admin: true, Detached: true, Force: true})
+			l.refused(command.BadRequest, &command.LeaseExtend{Job: j.Number, By: by, Admin: true, MaxRuntimeS: 3600})
+			l.refused(command.NotJobOwner, &command.JobKill{Job: j.Number, By: by})
+		}
+	}
+	l.ok(&command.JobKill{Job: waiting.Number, Admin: true}) // an administrator need not say who
+	l.ok(&command.JobKill{Job: placed.Number, By: strings.Repeat("x", 256), Admin: true})
+}
