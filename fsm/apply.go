@@ -191,8 +191,9 @@ func (t *txn) result(a answer) command.Result {
 // entry has forgotten is left alone.
 func (t *txn) settleRequest(a answer, r *command.Result) {
 	if a.known != "" {
+		r.Code = a.outcome
 		if row := t.requests.get(a.known); row != nil {
-			r.Code = command.Code(row.Outcome)
+			r.Code = command.Code(row.Outcome) // of this entry, it is known only now
 		}
 	}
 	if r.Code == command.OK && !a.placed {

@@ -43,7 +43,7 @@ func (t *txn) once(c command.Command, run func() answer) answer {
 	}
 	room := t.roomForRequests(ids)
 	if earlier != nil {
-		a := answer{jobs: earlier.Jobs, device: earlier.Device, known: known}
+		a := answer{jobs: earlier.Jobs, device: earlier.Device, known: known, outcome: command.Code(earlier.Outcome)}
 		a.Repeat, a.Kill = true, command.KillOutcome(earlier.Kill)
 		if room {
 			a.requests = t.remember(c, ids, a)

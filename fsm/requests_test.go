@@ -291,3 +291,27 @@ func TestANoWaitJobMayEndAndBeForgottenInOneEntry(t *testing.T) {
 		t.Errorf("%+v", r[0])
 	}
 }
+
+// TestARepeatKeepsItsOutcomeWhenItsEntryForgetsIt: the row of a request is old
+// enough to go, and a later command of the very entry that repeats it needs its
+// room.
+func TestARepeatKeepsItsOutcomeWhenItsEntryForgetsIt(t *testing.T) {
+	l := box(t)
+	l.ok(&command.ConfigSet{Settings: []command.Setting{{Name: "max_requests", Value: 1}}})
+	l.queued(pinned("box:gpu0"))
+	s := pinned("box:gpu0")
+	s.NoWait = true
+	raw := encode(t, keyed("k", "body", true), submit(s))
+	first := l.apply(raw)[0]
+	if first.Code != command.NotPlaced {
+		t.Fatalf("%+v", first)
+	}
+	l.advanceMS(16 * minuteMS)
+	r := l.apply(raw, encode(t, keyed("other", "body", true), submit(pinned("box:gpu1"))))
+	if !r[0].Repeat || r[0].Code != command.NotPlaced || r[0].Message != first.Message || r[0].Jobs[0].Number != first.Jobs[0].Number {
+		t.Errorf("the same request is answered with %+v", r[0])
+	}
+	if r[1].Code != command.OK || l.m.View().RequestFor("ann", "k") != nil {
+		t.Errorf("the older request was to be forgotten: %+v", r[1])
+	}
+}

@@ -40,9 +40,11 @@ type answer struct {
 	jobs   []uint64
 	device string
 	placed bool // jobs are those that the entry's scheduling places
-	// known is the key of the request row that a repeat was known by, or "";
-	// requests are the keys of the rows that this command added.
+	// known is the key of the request row that a repeat was known by, or "", and
+	// outcome what that row said then; requests are the keys of the rows that
+	// this command added.
 	known    string
+	outcome  command.Code
 	requests []string
 }
 
