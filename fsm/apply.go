@@ -1,6 +1,7 @@
 package fsm
 
 import (
+	"math"
 	"slices"
 
 	"rcd/fsm/command"
@@ -29,11 +30,19 @@ func (t *txn) current() bool {
 
 // tick moves both clocks on by the time since the last stamp of this epoch.
 func (t *txn) tick() {
-	if since := t.entry.Stamp - t.meta.Stamp; since > 0 {
-		t.meta.Stamp = t.entry.Stamp
-		t.meta.Uptime += since
-		t.meta.Now += since
+	if t.entry.Stamp <= t.meta.Stamp {
+		return
 	}
+	since := uint64(t.entry.Stamp) - uint64(t.meta.Stamp) // right even where the difference is no int64
+	t.meta.Stamp = t.entry.Stamp
+	t.meta.Uptime = later(t.meta.Uptime, since)
+	t.meta.Now = later(t.meta.Now, since)
+}
+
+// later returns a clock moved on, at most to its end: whatever a broken clock
+// stamps, time never runs back. Neither clock is ever below zero.
+func later(clock int64, by uint64) int64 {
+	return clock + int64(min(by, uint64(math.MaxInt64-clock)))
 }
 
 func (t *txn) run(c command.Command) answer {
@@ -117,7 +126,7 @@ func (t *txn) epochBegin(b *command.EpochBegin) answer {
 	if wall == 0 {
 		wall = b.WallMS
 	}
-	t.meta.Now = max(t.meta.Now, wall*nsPerMS)
+	t.meta.Now = max(t.meta.Now, min(max(wall, 0), math.MaxInt64/nsPerMS)*nsPerMS)
 	t.meta.Term = t.raftTerm
 	t.meta.EpochNode = b.Node
 	t.meta.EpochIndex = t.atIndex

@@ -2,6 +2,7 @@ package fsm
 
 import (
 	"errors"
+	"math"
 	"testing"
 
 	"rcd/fsm/command"
@@ -174,5 +175,34 @@ func TestSettingsAreCheckedAndAllOrNothing(t *testing.T) {
 	}
 	if s := l.m.View().Settings(); len(settingRules) != 29 || s.AgingMS != 30*minuteMS {
 		t.Errorf("%d settings have names", len(settingRules))
+	}
+}
+
+// TestNoStampMakesTimeRunBack: leaders whose clocks are centuries apart, at
+// either end of what a stamp can say, and walls beyond what nanoseconds hold.
+func TestNoStampMakesTimeRunBack(t *testing.T) {
+	ends := []int64{math.MinInt64, math.MinInt64 + 1, -1, 0, 1, startOfTime * nsPerMS, math.MaxInt64 - 1, math.MaxInt64}
+	for _, wall := range []int64{math.MinInt64, -1, 0, startOfTime, math.MaxInt64 / nsPerMS, math.MaxInt64 / 7, math.MaxInt64} {
+		l := box(t)
+		j := l.queued(pinned("box:gpu0"))
+		uptime, now := l.m.View().meta.Uptime, l.m.View().meta.Now
+		for _, from := range ends {
+			for _, to := range ends {
+				l.stamp = from
+				l.term++
+				l.one(&command.EpochBegin{Node: "c1", WallMS: wall})
+				if now := l.m.View().NowMS(); now < min(wall, math.MaxInt64/nsPerMS) {
+					t.Fatalf("a leader's wall says %d ms, now is %d", wall, now)
+				}
+				l.stamp = to
+				l.one(submit(pinned("box:gpu0")))
+				v := l.m.View()
+				if v.meta.Uptime < uptime || v.meta.Now < now || (to > from && v.meta.Uptime == uptime && uptime != math.MaxInt64) {
+					t.Fatalf("from %d to %d with a wall of %d ms: uptime %d after %d, now %d after %d", from, to, wall, v.meta.Uptime, uptime, v.meta.Now, now)
+				}
+				uptime, now = v.meta.Uptime, v.meta.Now
+			}
+		}
+		l.ok(exited(j, "i1", 0)) // and the table goes on
 	}
 }
