@@ -74,9 +74,19 @@ func (o *output) run(ctx context.Context) error {
 		return waitErr
 	}
 	if err != nil {
-		return o.endWithoutHost(ctx, row)
+		return o.endWithoutSpool(ctx, row)
 	}
 	return o.end(ctx, row, &end)
+}
+
+// endWithoutSpool ends the stream of a job whose spool cannot be reached. One
+// that was taken back from its host before it began, and ended in the queue,
+// has none: all of its output is there.
+func (o *output) endWithoutSpool(ctx context.Context, row *model.Job) error {
+	if row.Host == "" {
+		return o.end(ctx, row, nil)
+	}
+	return o.endWithoutHost(ctx, row)
 }
 
 // waitFor returns the row once done says so; without follow it returns the row
