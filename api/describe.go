@@ -27,6 +27,8 @@ func (s *server) describe(w http.ResponseWriter, r *http.Request, _ Identity) er
 		ElapsedSeconds:      about.ElapsedSeconds,
 		HeartbeatAgeSeconds: about.HeartbeatAgeSeconds,
 		QuarantineReason:    about.QuarantineReason,
+		QuarantineCategory:  about.QuarantineCategory,
+		NotDeclared:         about.NotDeclared,
 		Labels:              about.Device.Labels,
 		LabelAgeSeconds:     map[string]int64{},
 		RecentJobs:          wireJobs(v.Jobs(fsm.JobFilter{Limit: recentJobs, Device: id})),

@@ -118,7 +118,7 @@ func TestDescribeShowsSheetAndReturns(t *testing.T) {
 		c.nodes["c1"].submit(submitLimited)
 		c.advance(time.Hour)
 		c.must(&command.Sweep{EpochMS: time.Hour.Milliseconds(), Silent: []command.AgentSilence{{Host: "box", Instance: "agent-1", SilenceMS: 400_000, DetachedMS: 400_000}}})
-		if d = describe("box:gpu0"); d.Device.State != "unhealthy" {
+		if d = describe("box:gpu0"); d.Device.State != "unhealthy" || d.QuarantineCategory != "worker_lost" || d.QuarantineReason == "worker_lost" || d.NotDeclared {
 			t.Fatalf("%+v", d)
 		}
 		c.must(&command.Recover{Host: "box", Instance: "agent-1", Proof: command.Proof{SurvivorsChecked: true, Detail: "looked at 312 processes"}})
@@ -127,8 +127,12 @@ func TestDescribeShowsSheetAndReturns(t *testing.T) {
 			t.Errorf("%+v", d)
 		}
 		c.must(&command.Recover{Host: "box", Instance: "agent-1", RequireManualClear: true})
-		if d = describe("box:gpu0"); !d.ManualClear {
+		if d = describe("box:gpu0"); !d.ManualClear || d.QuarantineCategory != "" {
 			t.Errorf("%+v", d)
+		}
+		c.must(&command.AgentRegister{Host: "box", MachineID: "machine", BootID: "boot", Instance: "agent-2", Devices: []command.DeviceSpec{{Name: "gpu1"}}})
+		if !describe("box:gpu0").NotDeclared || describe("box:gpu1").NotDeclared {
+			t.Error("gpu0 is no longer declared, and gpu1 is")
 		}
 	})
 }

@@ -69,6 +69,10 @@ func (v *view) deviceView(d *model.Device) wire.DeviceView {
 		Device:              v.wireDevice(d),
 		HeartbeatAgeSeconds: v.seconds(v.lastHeard(d.Host)),
 		QuarantineReason:    quarantineReason(d),
+		NotDeclared:         d.Absent,
+	}
+	if d.State == model.DeviceUnhealthy {
+		out.QuarantineCategory = d.Reason.String()
 	}
 	if oldest, ok := oldestLabelMS(d); ok {
 		age := v.secondsSinceMS(oldest)

@@ -67,7 +67,13 @@ type DeviceView struct {
 	ElapsedSeconds        int64    `json:"elapsed_seconds"`
 	HeartbeatAgeSeconds   int64    `json:"heartbeat_age_seconds"`
 	OldestLabelAgeSeconds *int64   `json:"oldest_label_age_seconds,omitempty"`
-	QuarantineReason      string   `json:"quarantine_reason,omitempty"`
+	// QuarantineReason is what a person reads: the detail when there is one,
+	// else the category.
+	QuarantineReason string `json:"quarantine_reason,omitempty"`
+	// QuarantineCategory says what ends a quarantine: fault, worker_lost,
+	// lease_expired, registration or unrecorded.
+	QuarantineCategory string `json:"quarantine_category,omitempty"`
+	NotDeclared        bool   `json:"not_declared,omitempty"` // its host no longer declares it
 }
 
 // JobView is the answer to GET /v1/jobs/{id}.
@@ -122,7 +128,9 @@ type Describe struct {
 	JobID               string           `json:"job_id,omitempty"`
 	ElapsedSeconds      int64            `json:"elapsed_seconds"`
 	HeartbeatAgeSeconds int64            `json:"heartbeat_age_seconds"`
-	QuarantineReason    string           `json:"quarantine_reason,omitempty"`
+	QuarantineReason    string           `json:"quarantine_reason,omitempty"`   // as in DeviceView
+	QuarantineCategory  string           `json:"quarantine_category,omitempty"` // as in DeviceView
+	NotDeclared         bool             `json:"not_declared,omitempty"`
 	Labels              []Label          `json:"labels"`
 	LabelAgeSeconds     map[string]int64 `json:"label_age_seconds"` // by "key/source"
 	Sheet               string           `json:"sheet"`

@@ -67,8 +67,15 @@ func (v *devicesCmd) Run(a *app) error {
 // stateNote says why a device cannot be had.
 func stateNote(d wire.DeviceView) string {
 	var notes []string
-	if d.QuarantineReason != "" {
+	switch {
+	case d.QuarantineCategory != "" && d.QuarantineCategory != d.QuarantineReason:
+		// Only the category says whether it may come back by itself.
+		notes = append(notes, d.QuarantineCategory+": "+d.QuarantineReason)
+	case d.QuarantineReason != "":
 		notes = append(notes, d.QuarantineReason)
+	}
+	if d.NotDeclared {
+		notes = append(notes, "no longer declared by its host")
 	}
 	if d.HeartbeatAgeSeconds > silentAfterSeconds {
 		notes = append(notes, "no contact "+age(d.HeartbeatAgeSeconds))

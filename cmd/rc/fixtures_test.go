@@ -8,8 +8,8 @@ var fixtures = map[string]string{
 	"/v1/devices": `[
 {"device":{"id":"box:gpu0","host":"box","name":"gpu0","state":"busy"},"holder":"ann@box","job_id":"j-41","kind":"job","command":["python","train.py","--name","a b"],"elapsed_seconds":3725,"heartbeat_age_seconds":2},
 {"device":{"id":"box:gpu1","host":"box","name":"gpu1","state":"ready"},"elapsed_seconds":0,"heartbeat_age_seconds":2},
-{"device":{"id":"box:gpu2","host":"box","name":"gpu2","state":"unhealthy"},"elapsed_seconds":0,"heartbeat_age_seconds":2,"quarantine_reason":"fan stopped"},
-{"device":{"id":"far:gpu0","host":"far","name":"gpu0","state":"unknown"},"holder":"bob@far","job_id":"j-42","kind":"hold","reason":"profiling","elapsed_seconds":59,"heartbeat_age_seconds":400}]`,
+{"device":{"id":"box:gpu2","host":"box","name":"gpu2","state":"unhealthy"},"elapsed_seconds":0,"heartbeat_age_seconds":2,"quarantine_reason":"fan stopped","quarantine_category":"fault"},
+{"device":{"id":"far:gpu0","host":"far","name":"gpu0","state":"unknown"},"holder":"bob@far","job_id":"j-42","kind":"hold","reason":"profiling","elapsed_seconds":59,"heartbeat_age_seconds":400,"not_declared":true}]`,
 
 	"/v1/explain": `{"selector":"vram>=40G","matching":["box:gpu0","box:gpu1"],"free":["box:gpu1"],"queue_depth":2}`,
 
