@@ -62,10 +62,11 @@ type claim struct {
 	selector selector.Selector // when not pinned
 	runtimeS int64             // as scheduler.Runtime
 	order    scheduler.Order
+	queued   bool // a job has been submitted, and is not only thought of
 }
 
 func claimOf(j *model.Job) (claim, error) {
-	c := claim{pinned: j.Pinned, runtimeS: scheduler.Runtime(j), order: scheduler.OrderOf(j)}
+	c := claim{pinned: j.Pinned, runtimeS: scheduler.Runtime(j), order: scheduler.OrderOf(j), queued: true}
 	if j.Pinned != "" {
 		return c, nil
 	}

@@ -117,7 +117,7 @@ func (v *View) date(reasons []WaitReason, j *model.Job) {
 		switch r := &reasons[i]; r.Code {
 		case WaitNoDevice, WaitNoneTolerates, WaitDeviceOut:
 			r.SinceMS = since
-			r.Message += " The job ends if that lasts."
+			r.Message += fmt.Sprintf(" The job ends when that has lasted for %d s.", v.settings.NoServeGraceMS/secondMS)
 		}
 	}
 }
@@ -155,15 +155,25 @@ func unusable(c *claim, s *survey) WaitReason {
 	case s.matching == 0:
 		return WaitReason{Code: WaitNoDevice, Message: "No registered device matches it."}
 	case s.tolerated == 0:
-		return WaitReason{
-			Code: WaitNoneTolerates, RuntimeS: c.runtimeS, LargestS: s.largestS,
-			Message: fmt.Sprintf("It asks for %d s and no device that matches allows more than %d s; kill it and ask for less.", c.runtimeS, s.largestS),
-		}
+		return WaitReason{Code: WaitNoneTolerates, RuntimeS: c.runtimeS, LargestS: s.largestS, Message: tooLong(c, s.largestS)}
 	}
 	return WaitReason{
 		Code: WaitNoneMatchesNow, Keys: s.unmet,
 		Message: "Devices match it but for what changes with their use, just now: " + strings.Join(s.unmet, ", ") + ".",
 	}
+}
+
+// tooLong says what a claim asks for and what it could have instead.
+func tooLong(c *claim, largestS int64) string {
+	allowed := fmt.Sprintf("no device that matches allows more than %d s", largestS)
+	if c.pinned != "" {
+		allowed = fmt.Sprintf("%s allows %d s at most", short(c.pinned), largestS)
+	}
+	next := "ask for less"
+	if c.queued {
+		next = "kill it and submit it again with less"
+	}
+	return fmt.Sprintf("It asks for %d s and %s; %s.", c.runtimeS, allowed, next)
 }
 
 func (v *View) busy(held []candidate, nowMS int64) WaitReason {

@@ -240,7 +240,7 @@ func TestNothingThatCouldServeSaysSo(t *testing.T) {
 	l.ok(again)
 	w = l.waiting(low.Number)
 	wantCodes(t, w, WaitNoneTolerates)
-	if r := w.Reasons[0]; r.RuntimeS != 3000 || r.LargestS != 1800 {
+	if r := w.Reasons[0]; r.RuntimeS != 3000 || r.LargestS != 1800 || !strings.Contains(r.Message, "; kill it and submit it again with less.") {
 		t.Errorf("%+v", r)
 	}
 	l.ok(&command.DeviceFault{Device: "box:gpu0", Detail: "x"})
@@ -305,6 +305,9 @@ func TestExplainSaysWhatWouldBecomeOfAJob(t *testing.T) {
 	}
 	e, _ = v.Explain("rack=r3", 7200, now)
 	wantCodes(t, e.Waiting, WaitNoneTolerates)
+	if text := e.Waiting.Reasons[0].Message; text != "It asks for 7200 s and no device that matches allows more than 3600 s; ask for less." {
+		t.Errorf("of a job that is only thought of: %s", text)
+	}
 	e, _ = v.Explain("rack=r4", 0, now)
 	wantCodes(t, e.Waiting, WaitNoDevice)
 	var bad *selector.Error
@@ -335,7 +338,7 @@ func TestSinceWhenNoDeviceServesComesFromTheRecord(t *testing.T) {
 	j.MaxRuntimeS, j.CeilingAsked = 100, true
 	reasons := []WaitReason{{Code: WaitDeviceOut, Message: "It is out."}, {Code: WaitBehind, Message: "Behind."}}
 	v.date(reasons, &j)
-	if reasons[0].SinceMS != 45_000 || reasons[0].Message != "It is out. The job ends if that lasts." || reasons[1].SinceMS != 0 {
+	if reasons[0].SinceMS != 45_000 || reasons[0].Message != "It is out. The job ends when that has lasted for 600 s." || reasons[1].SinceMS != 0 {
 		t.Errorf("%+v", reasons)
 	}
 	other := model.Job{Pinned: "a"}
@@ -372,4 +375,11 @@ func TestQueueDepthReadsLabelsOnceForAllOfTheQueue(t *testing.T) {
 		t.Errorf("%v allocations", allocs)
 	}
 	t.Logf("%v allocations", allocs)
+}
+
+func TestAPinnedJobThatAsksForTooMuchIsToldOfItsDevice(t *testing.T) {
+	text := tooLong(&claim{pinned: "box:gpu0", runtimeS: 7200, queued: true}, 3600)
+	if text != "It asks for 7200 s and box:gpu0 allows 3600 s at most; kill it and submit it again with less." {
+		t.Error(text)
+	}
 }

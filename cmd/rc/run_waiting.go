@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -37,6 +38,10 @@ func (q *queueTalk) look(view *wire.JobView) {
 		return
 	}
 	q.why, q.latest, q.told = why, latest, true
+	if ends(view.Waiting.Reasons) {
+		q.app.say("%s", why) // and when that is; it starts only if things change
+		return
+	}
 	q.app.say("%s; %s", why, untilWhen(expected))
 }
 
@@ -61,6 +66,11 @@ func whyItWaits(reasons []wire.WaitReason) string {
 		}
 	}
 	return text
+}
+
+// ends reports whether the job is going to end in the queue as things stand.
+func ends(reasons []wire.WaitReason) bool {
+	return slices.ContainsFunc(reasons, func(r wire.WaitReason) bool { return r.Since != nil })
 }
 
 // untilWhen says when a job starts at the latest, by the controllers' clock.

@@ -54,3 +54,15 @@ func TestALatestStartIsToldAgainOnlyWhenItHasMoved(t *testing.T) {
 	}
 	q.look(&wire.JobView{QueuePosition: 1}) // an older controller
 }
+
+// "Until when cannot be said" would contradict it.
+func TestAJobThatIsGoingToEndInTheQueueIsToldWithoutAStart(t *testing.T) {
+	var out bytes.Buffer
+	q := queueTalk{app: &app{stderr: &out}, target: "box:gpu0"}
+	since := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	reasons := []wire.WaitReason{{Code: wire.WaitNoDevice, Message: "It is gone. The job ends when that has lasted for 600 s.", Since: &since}}
+	q.look(&wire.JobView{Waiting: &wire.Waiting{Reasons: reasons}})
+	if got := out.String(); got != "rc: It is gone. The job ends when that has lasted for 600 s\n" {
+		t.Errorf("%q", got)
+	}
+}

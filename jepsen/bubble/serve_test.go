@@ -17,7 +17,7 @@ func TestAJobThatNobodyServesAnyMoreEndsAfterTheGraceOnAnIdleCluster(t *testing.
 	inFleet(t, func(t *testing.T, f *fleet) {
 		ctx := context.Background()
 		const grace = time.Minute // the shortest that may be set
-		if _, err := f.rc.SetSettings(ctx, map[string]int64{"no_serve_grace_ms": grace.Milliseconds()}); err != nil {
+		if _, err := f.rc.SetSettings(ctx, map[string]any{"no_serve_grace_ms": grace.Milliseconds()}); err != nil {
 			t.Fatal(err)
 		}
 		f.run("box:gpu1")
