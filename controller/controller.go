@@ -298,6 +298,9 @@ func (r replica) Restore(from io.Reader) error {
 func (c *Controller) applied(_, _ uint64, events []command.Event) {
 	c.told.entrySays(time.UnixMilli(c.machine.View().NowMS()))
 	c.notify.events(events)
+	if c.Leader().Self {
+		c.tellFleet(events) // each controller would say the same
+	}
 	for _, e := range events {
 		switch e.Kind {
 		case command.EventJobPlaced, command.EventKillRequested, command.EventJobEnded, command.EventJobRequeued, command.EventLeaseEnded,
