@@ -66,7 +66,7 @@ func sampleLog(t *testing.T) LogPage {
 		{&command.Sweep{
 			Silent: []command.AgentSilence{{Host: "a", SilenceMS: 10}, {Host: "b", SilenceMS: 300_000}}, Unnamed: []command.LeaseUnnamed{{Lease: 5, UnnamedMS: 1}},
 			Heard: []command.AgentHeard{{Host: "c"}}, Unordered: []uint64{4}, EpochMS: 40_000,
-		}},
+		}, &command.Sweep{EpochMS: 50_000}},
 		{&command.JobPrune{Limit: 500},
 			&command.Recover{Host: "box", Instance: "instance-1" + secret, Jobs: []command.JobRef{ref}, Proof: command.Proof{SurvivorsChecked: true}},
 			&command.MemberPut{ID: "c2", Incarnation: "incarnation1" + secret, Supports: 1, Build: "1.2"}, &command.MemberRemove{ID: "c9"},

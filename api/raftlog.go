@@ -203,6 +203,9 @@ func sweepSummary(b *command.Sweep) string {
 	if n := len(b.Unordered); n > 0 {
 		parts = append(parts, fmt.Sprintf("unordered %d (first %s)", n, model.JobID(b.Unordered[0])))
 	}
+	if len(parts) == 0 {
+		parts = append(parts, "nobody silent, for queued jobs that nobody serves")
+	}
 	parts = append(parts, fmt.Sprintf("epoch age %dms", b.EpochMS))
 	return strings.Join(parts, ", ")
 }
