@@ -74,6 +74,9 @@ type WaitDevice struct {
 	Absent bool         // its host no longer declares it
 	Reason model.Reason // of its quarantine
 	Detail string       // for people
+	// Person is why only an administrator ends its quarantine, for people; empty
+	// when its host's proof can.
+	Person string
 
 	Job    uint64 // that holds it, 0: none
 	Holder string
@@ -209,14 +212,31 @@ func (v *View) outOfPool(out []candidate, nowMS int64) WaitReason {
 // outSentence says why a device is out of the pool, and whose turn it is.
 func outSentence(d *WaitDevice) string {
 	switch {
-	case d.State == model.DeviceUnhealthy && (d.Reason == model.ReasonFault || d.Reason == model.ReasonUnrecorded):
-		return d.Device + " is in quarantine (" + withDetail(d) + ") until an administrator clears it."
+	case d.State == model.DeviceUnhealthy && d.Person != "":
+		return d.Device + " is in quarantine (" + withDetail(d) + ") until an administrator clears it: " + d.Person + "."
 	case d.State == model.DeviceUnhealthy:
 		return d.Device + " is in quarantine (" + withDetail(d) + ") until its host proves that nothing is left on it, or an administrator clears it."
 	case d.Absent:
 		return d.Device + " is no longer declared by its host."
 	}
 	return d.Device + " is not in contact: its host's agent is silent."
+}
+
+// person says why no proof of its host returns a device from quarantine.
+func (v *View) person(d *model.Device) string {
+	if d.State != model.DeviceUnhealthy {
+		return ""
+	}
+	if d.Reason == model.ReasonFault || d.Reason == model.ReasonUnrecorded {
+		return "no proof answers for that"
+	}
+	if a := v.agents.get(d.Host); a != nil && a.ManualClear {
+		return "its host wants no automatic return"
+	}
+	if h, err := v.RecoveryHistory(d.ID); err == nil && h.Remaining == 0 {
+		return "its automatic returns are used up for now"
+	}
+	return ""
 }
 
 func withDetail(d *WaitDevice) string {
@@ -236,7 +256,7 @@ func (v *View) waitDevices(of []candidate, nowMS int64) (devices []WaitDevice, m
 
 func (v *View) waitDevice(c candidate, nowMS int64) WaitDevice {
 	d := c.device
-	w := WaitDevice{Device: d.ID, State: d.State, Absent: d.Absent, Reason: d.Reason, Detail: d.Detail}
+	w := WaitDevice{Device: d.ID, State: d.State, Absent: d.Absent, Reason: d.Reason, Detail: d.Detail, Person: v.person(d)}
 	l := v.leases.get(d.Lease)
 	if l == nil {
 		return w

@@ -203,6 +203,28 @@ func TestADeviceOutOfThePoolSaysWhy(t *testing.T) {
 	}
 }
 
+// "Until its host proves" would make an operator wait for what cannot come.
+func TestAQuarantineThatWaitsForAPersonSaysSo(t *testing.T) {
+	l := began(t)
+	l.ok(register("box", "i1", spec("gpu0", 0)))
+	l.advanceMS(hourMS)
+	l.ok(silent("box", "i1", 400_000))
+	job := l.queued(pinned("box:gpu0"))
+	says := func(want string) {
+		t.Helper()
+		if m := l.waiting(job.Number).reason(t, WaitDeviceOut).Message; !strings.HasSuffix(m, want) {
+			t.Errorf("%q, want it to end in %q", m, want)
+		}
+	}
+	says(") until its host proves that nothing is left on it, or an administrator clears it.")
+	l.ok(configured("flap_limit", 0))
+	says(") until an administrator clears it: its automatic returns are used up for now.")
+	l.ok(&command.Recover{Host: "box", Instance: "i1", RequireManualClear: true})
+	says(") until an administrator clears it: its host wants no automatic return.")
+	l.ok(&command.DeviceFault{Device: "box:gpu0", Instance: "i1", Detail: "fan stopped"})
+	says("(fault: fan stopped) until an administrator clears it: no proof answers for that.")
+}
+
 func TestLongListsAreCutAndCounted(t *testing.T) {
 	l := began(t)
 	r := register("box", "i1")
