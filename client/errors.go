@@ -125,6 +125,8 @@ func (e *OutageError) Error() string {
 		fmt.Fprintf(&b, "%s: no controller that answers is in a cluster\n", code)
 	case wire.CodeHalted:
 		fmt.Fprintf(&b, "%s: every controller that answers has halted\n", code)
+	case wire.CodeNoLeader:
+		fmt.Fprintf(&b, "%s: no controller that answers knows a leader; asked for %s\n", code, short(e.Waited))
 	default:
 		fmt.Fprintf(&b, "%s: no controller answered within %s\n", code, short(e.Waited))
 	}
