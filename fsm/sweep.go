@@ -92,7 +92,9 @@ func (t *txn) judgeSilence(s *command.AgentSilence, age int64, judging bool) (du
 	if !a.Silent {
 		row := *a
 		row.Silent = true
-		row.LastHeardMS = max(a.LastHeardMS, t.nowMS()-max(silence, 0))
+		if s.SilenceMS < age { // else it was not heard since the epoch began, and nobody knows when
+			row.LastHeardMS = max(a.LastHeardMS, t.nowMS()-max(silence, 0))
+		}
 		row.HeardUptimeMS = max(a.HeardUptimeMS, t.uptimeMS()-max(silence, 0))
 		t.putAgent(row)
 	}

@@ -251,3 +251,24 @@ func TestANoWaitJobTakenBackDoesNotWait(t *testing.T) {
 		t.Errorf("reason %q", end.EndReason)
 	}
 }
+
+// TestLastHeardIsNotMadeUp: a leader counts silence from its epoch's start at
+// the earliest, which is no moment at which anybody was heard.
+func TestLastHeardIsNotMadeUp(t *testing.T) {
+	l := began(t)
+	l.ok(register("box", "i1", spec("g", 0)))
+	registered := l.m.View().Agent("box").LastHeardMS
+	l.advanceMS(hourMS)
+	l.lead()
+	l.advanceMS(10_000)
+	l.ok(&command.Sweep{EpochMS: 10_000, Silent: []command.AgentSilence{{Host: "box", Instance: "i1", SilenceMS: 10_000, DetachedMS: 10_000}}})
+	if a := l.m.View().Agent("box"); !a.Silent || a.LastHeardMS != registered {
+		t.Errorf("last heard at %d, it registered at %d: %+v", a.LastHeardMS, registered, a)
+	}
+	l.ok(&command.Sweep{EpochMS: 10_000, Heard: []command.AgentHeard{{Host: "box", Instance: "i1"}}})
+	l.advanceMS(20_000)
+	l.ok(&command.Sweep{EpochMS: 30_000, Silent: []command.AgentSilence{{Host: "box", Instance: "i1", SilenceMS: 5_000, DetachedMS: 4_000}}})
+	if a, now := l.m.View().Agent("box"), l.m.View().NowMS(); a.LastHeardMS != now-5_000 {
+		t.Errorf("last heard %d ms ago, want 5000", now-a.LastHeardMS)
+	}
+}
