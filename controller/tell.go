@@ -30,6 +30,7 @@ var fleetNews = []struct {
 // reason, however many there are: it is called on the state machine's
 // goroutine.
 func (c *Controller) tellFleet(events []command.Event) {
+	view := c.machine.View()
 	for _, news := range fleetNews {
 		var reasons []string
 		devices := map[string][]string{}
@@ -37,10 +38,14 @@ func (c *Controller) tellFleet(events []command.Event) {
 			if e.Kind != news.kind || e.Kind == command.EventDeviceState && e.Reason == "" {
 				continue
 			}
-			if !slices.Contains(reasons, e.Reason) {
-				reasons = append(reasons, e.Reason)
+			reason := e.Reason
+			if h, err := view.RecoveryHistory(e.Device); e.Kind == command.EventDeviceState && err == nil && h.Remaining == 0 {
+				reason += ", automatic returns used up: look at it, then rc clear" // its leader asks its host for no proof
 			}
-			devices[e.Reason] = append(devices[e.Reason], e.Device)
+			if !slices.Contains(reasons, reason) {
+				reasons = append(reasons, reason)
+			}
+			devices[reason] = append(devices[reason], e.Device)
 		}
 		for _, reason := range reasons {
 			args := []any{"devices", some(devices[reason])}

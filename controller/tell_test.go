@@ -7,12 +7,13 @@ import (
 	"strings"
 	"testing"
 
+	"rcd/fsm"
 	"rcd/fsm/command"
 )
 
 func TestWhatHappensToDevicesIsToldInOneLineForEachReason(t *testing.T) {
 	var out bytes.Buffer
-	c := &Controller{log: slog.New(slog.NewTextHandler(&out, nil))}
+	c := &Controller{machine: fsm.New(fsm.Options{}), log: slog.New(slog.NewTextHandler(&out, nil))}
 	events := []command.Event{
 		{Kind: command.EventJobEnded, Job: 1, Host: "box", Reason: "x"},
 		{Kind: command.EventDeviceState, Device: "box:gpu9"}, // held, or free
