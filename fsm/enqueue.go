@@ -197,10 +197,14 @@ func (t *txn) inheritCeiling(j *model.Job) {
 	}
 }
 
-// checkQueue refuses what would pass the bounds of the queue.
+// checkQueue refuses what would pass the bounds of the queue. A single job that
+// a free device can take does not wait, so a queue that is full of jobs for other
+// devices does not shut it out. Several of them in one entry may want the same
+// device: what then waits all the same is above the bound by less than an entry.
 func (t *txn) checkQueue(rows []model.Job) answer {
-	if n := int64(t.queue.len() + len(rows)); n > t.settings.MaxQueued {
-		return refuse(command.QueueFull, "The queue holds at most %d jobs; wait until some have started.", t.settings.MaxQueued)
+	full := int64(t.queue.len()+len(rows)) > t.settings.MaxQueued
+	if full && !(len(rows) == 1 && t.sched.Placeable(&rows[0])) {
+		return refuse(command.QueueFull, "The queue is full (max_queued is %d); wait until some jobs have started.", t.settings.MaxQueued)
 	}
 	bytes := t.queuedBytes
 	var fresh []string

@@ -275,3 +275,22 @@ func TestEveryPriorityInTheRangeIsTaken(t *testing.T) {
 		}
 	}
 }
+
+// TestAFullQueueDoesNotShutOutWhatCouldStart: a queue for one busy device is no
+// reason to leave another one idle.
+func TestAFullQueueDoesNotShutOutWhatCouldStart(t *testing.T) {
+	l := began(t)
+	l.ok(register("box", "i1", spec("a", 0, "kind", "old"), spec("b", 3600, "kind", "new"), spec("c", 0, "kind", "new")))
+	l.ok(&command.ConfigSet{Settings: []command.Setting{{Name: "max_queued", Value: 1}}})
+	l.ok(submit(pinned("box:a")))
+	l.ok(submit(pinned("box:a")))
+	l.refused(command.QueueFull, submit(pinned("box:a")))
+	l.refused(command.QueueFull, submit(selecting("kind=old")))
+	l.refused(command.QueueFull, submit(selecting("kind=new"), selecting("kind=new"))) // an array waits as a whole or not at all
+	for _, s := range []command.JobSpec{pinned("box:b"), selecting("kind=new")} {
+		if j := l.ok(submit(s)).Jobs[0]; j.State != model.JobAssigned {
+			t.Errorf("%+v", j)
+		}
+	}
+	l.refused(command.QueueFull, submit(selecting("kind=new")))
+}

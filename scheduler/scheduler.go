@@ -171,6 +171,21 @@ func (s *Scheduler) Recheck() {
 	}
 }
 
+// Placeable reports whether a device that is free now could take a job, whose
+// target Serves has been asked about just before.
+func (s *Scheduler) Placeable(j *model.Job) bool {
+	b := &band{edge: s.bandEdge(Runtime(j))}
+	if j.Pinned != "" {
+		_, ok := s.best(&class{pinned: j.Pinned}, b)
+		return ok
+	}
+	c, ok := s.classes.Get(classKey(j))
+	if ok {
+		_, ok = s.best(c, b)
+	}
+	return ok
+}
+
 // Free reports whether a device is registered and ready.
 func (s *Scheduler) Free(id string) bool {
 	slot, ok := s.fleet.slot(id)
