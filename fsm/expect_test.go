@@ -155,7 +155,7 @@ func TestAJobStartsWithinTheIntervalItWasTold(t *testing.T) {
 		bounded, near = bounded+d.bounded, near+d.close
 	})
 	t.Logf("%d jobs had a latest start, %d of them started in its last tenth", bounded, near)
-	if !t.Failed() && (bounded < 100 || near < bounded/20) {
+	if !t.Failed() && !testing.Short() && (bounded < 100 || near < bounded/20) {
 		t.Errorf("%d jobs had a latest start and %d of them came close to it: bounds that say little pass for good ones", bounded, near)
 	}
 }

@@ -160,19 +160,19 @@ func (t *txn) lateTruth(j *model.Job, b *command.JobFinish) answer {
 		t.emit(command.Event{Kind: command.EventJobLateTruth, Job: j.Number, Host: j.Host})
 	}
 	if b.Survivors != "" {
-		t.quarantineFree(j.Devices, clip(b.Survivors))
+		t.quarantineAll(j.Devices, clip(b.Survivors))
 	}
 	a := refuse(command.AlreadyEnded, "Job %s had ended as %s; what was not known of it has been added.", j.ID(), j.State)
 	a.jobs = []uint64{j.Number}
 	return a
 }
 
-// quarantineFree takes devices that nobody holds out of the pool: processes of
-// an ended job are still on them.
-func (t *txn) quarantineFree(devices []string, detail string) {
+// quarantineAll takes devices out of the pool: processes of an ended job are
+// still on them. One that another job holds since stays out after it.
+func (t *txn) quarantineAll(devices []string, detail string) {
 	for _, id := range devices {
 		d := t.devices.get(id)
-		if d == nil || d.Lease != 0 {
+		if d == nil {
 			continue
 		}
 		row := *d

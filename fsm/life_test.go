@@ -197,7 +197,9 @@ func TestLateTruthIsAddedOnceAndFinal(t *testing.T) {
 	}
 }
 
-func TestSurvivorsOfAnEndedJobTakeOnlyAFreeDevice(t *testing.T) {
+// TestSurvivorsOfAnEndedJobTakeItsDeviceOutAlsoUnderTheNext: the next job goes
+// on, and nobody comes after it.
+func TestSurvivorsOfAnEndedJobTakeItsDeviceOutAlsoUnderTheNext(t *testing.T) {
 	l := box(t)
 	j := l.queued(pinned("box:gpu1"))
 	l.advanceMS(hourMS)
@@ -210,11 +212,11 @@ func TestSurvivorsOfAnEndedJobTakeOnlyAFreeDevice(t *testing.T) {
 	if r := l.one(late); r.Code != command.AlreadyEnded {
 		t.Fatal(r.Code)
 	}
-	l.wantDevice("box:gpu1", model.DeviceBusy, model.ReasonNone)
-	l.ok(exited(next, "i1", 0))
-	if r := l.one(late); r.Code != command.AlreadyEnded {
-		t.Fatal(r.Code)
+	l.wantDevice("box:gpu1", model.DeviceUnhealthy, model.ReasonFault)
+	if j := l.job(next.Number); j.State != model.JobAssigned {
+		t.Errorf("the next job is %s", j.State)
 	}
+	l.ok(exited(next, "i1", 0))
 	l.wantDevice("box:gpu1", model.DeviceUnhealthy, model.ReasonFault)
 }
 

@@ -74,12 +74,14 @@ func (t *txn) checkRegistration(b *command.AgentRegister) answer {
 		return refuse(command.BadRequest, "Two devices of %q have one name; give each its own.", b.Host)
 	}
 	rows := int64(len(names))
-	for _, d := range t.View.devicesOn(b.Host) {
+	present := t.View.devicesOn(b.Host)
+	for _, d := range present {
 		if _, declared := slices.BinarySearch(names, d.Name); !declared {
 			rows++ // it keeps its row
 		}
 	}
-	if rows > t.settings.MaxDevicesInHost {
+	// Under a bound that was lowered since, a host keeps what it has.
+	if rows > t.settings.MaxDevicesInHost && rows > int64(len(present)) {
 		return refuse(command.LimitExceeded, "A host has at most %d devices, those it no longer declares included; declare fewer, or retire old ones.", t.settings.MaxDevicesInHost)
 	}
 	return answer{}

@@ -246,3 +246,13 @@ func TestAnythingThatChangesWhatMatchesSchedules(t *testing.T) {
 		t.Error("no event says that labels changed")
 	}
 }
+
+// TestAHostKeepsWhatItHasUnderALoweredBound: a setting must not lock a host out.
+func TestAHostKeepsWhatItHasUnderALoweredBound(t *testing.T) {
+	l := box(t)
+	l.ok(&command.ConfigSet{Settings: []command.Setting{{Name: "max_devices_in_host", Value: 1}}})
+	l.ok(again("i2", 0))
+	more := again("i3", 0)
+	more.Devices = append(more.Devices, spec("x", 0))
+	l.refused(command.LimitExceeded, more)
+}
