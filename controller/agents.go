@@ -59,7 +59,7 @@ func (a agents) Admit(ctx context.Context, hello wire.Hello) (session.Admission,
 	}
 	a.c.live.Admit(hello.Host, time.Now())
 	view := a.c.machine.View()
-	return session.Admission{ClusterID: a.c.identity.Self().ClusterID, Index: view.Index(), Facts: factsOf(view, hello).Digest()}, nil
+	return session.Admission{ClusterID: a.c.identity.Self().ClusterID, Index: view.Index(), Facts: a.factsDigest(view, hello)}, nil
 }
 
 // WantsProof implements session.Backend. A device whose automatic returns are

@@ -39,6 +39,7 @@ type Controller struct {
 	peerClient *api.PeerClient
 	verdicts   *verdictGate
 	words      words
+	doubts     doubts
 	alarms     alarms
 	opened     chan struct{} // closed when node is set
 

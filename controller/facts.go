@@ -2,6 +2,7 @@ package controller
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -12,30 +13,66 @@ import (
 	"rcd/wire"
 )
 
+// factTries bounds how often facts are looked at again because a device was
+// retired while they were on their way.
+const factTries = 3
+
 // Facts implements session.Backend. Only what differs from the rows is worth an
 // entry; a device without a row has been retired, and its host brings it back,
 // facts and all, when it registers.
-func (a agents) Facts(ctx context.Context, host, instance string, f wire.Facts) (uint64, error) {
-	view := a.c.machine.View()
+func (a agents) Facts(ctx context.Context, host, instance string, f wire.Facts) (index uint64, err error) {
+	for range factTries {
+		var refusal *session.Refusal
+		index, err = a.tellFacts(ctx, host, instance, f)
+		if !errors.As(err, &refusal) || refusal.Code != string(command.DeviceNotFound) {
+			break
+		}
+		// Refused as a whole: what is told of the other devices is not in the table.
+	}
+	return index, err
+}
+
+func (a agents) tellFacts(ctx context.Context, host, instance string, f wire.Facts) (uint64, error) {
+	view, all := a.c.machine.View(), a.c.doubts.about(host)
 	if known := view.Agent(host); known == nil || known.Instance != instance {
 		return 0, fmt.Errorf("facts of %s: it has to register first", host)
 	}
 	index := view.Index()
-	if sets := differingLabels(view, host, f.Labels); len(sets) > 0 {
-		at, err := a.record(ctx, &command.LabelsReplace{Host: host, Instance: instance, Source: model.Detected, Sets: sets})
+	if sets := differingLabels(view, host, f.Labels, all); len(sets) > 0 {
+		at, err := a.recordFacts(ctx, host, &command.LabelsReplace{Host: host, Instance: instance, Source: model.Detected, Sets: sets})
 		if err != nil {
 			return 0, fmt.Errorf("labels of %s: %w", host, err)
 		}
 		index = at
 	}
-	if sheets := differingSheets(view, host, f.Sheets); len(sheets) > 0 {
-		at, err := a.record(ctx, &command.SheetPut{Host: host, Instance: instance, Sheets: sheets})
+	if sheets := differingSheets(view, host, f.Sheets, all); len(sheets) > 0 {
+		at, err := a.recordFacts(ctx, host, &command.SheetPut{Host: host, Instance: instance, Sheets: sheets})
 		if err != nil {
 			return 0, fmt.Errorf("usage sheets of %s: %w", host, err)
 		}
 		index = at
 	}
 	return index, nil
+}
+
+// recordFacts is record for what the rows are compared with later.
+func (a agents) recordFacts(ctx context.Context, host string, body any) (uint64, error) {
+	settle := a.c.doubts.propose(host)
+	index, err := a.record(ctx, body)
+	var refusal *session.Refusal
+	if err == nil || errors.As(err, &refusal) {
+		settle()
+	}
+	return index, err
+}
+
+// factsDigest returns the digest of what the table has of a host, nil when that
+// may change by what is on its way.
+func (a agents) factsDigest(view *fsm.View, hello wire.Hello) []byte {
+	if a.c.doubts.about(hello.Host) {
+		return nil
+	}
+	return factsOf(view, hello).Digest()
 }
 
 // Fault implements session.Backend. A device that waits for an operator already
@@ -62,22 +99,22 @@ func (a agents) record(ctx context.Context, body any) (uint64, error) {
 	return index, err
 }
 
-func differingLabels(view *fsm.View, host string, told []wire.DeviceFacts) (sets []command.DeviceLabels) {
+func differingLabels(view *fsm.View, host string, told []wire.DeviceFacts, all bool) (sets []command.DeviceLabels) {
 	for _, d := range told {
 		row := view.Device(model.DeviceID(host, d.Name))
-		if row != nil && !slices.Equal(labelsOf(row.Detected), d.Detected) {
+		if row != nil && (all || !slices.Equal(labelsOf(row.Detected), d.Detected)) {
 			sets = append(sets, command.DeviceLabels{Name: d.Name, Labels: labels(d.Detected)})
 		}
 	}
 	return sets
 }
 
-func differingSheets(view *fsm.View, host string, told []wire.SheetText) (sheets []command.SheetText) {
+func differingSheets(view *fsm.View, host string, told []wire.SheetText, all bool) (sheets []command.SheetText) {
 	for _, s := range told {
 		if s.Name != "" && view.Device(model.DeviceID(host, s.Name)) == nil {
 			continue
 		}
-		if bodyOf(view, host, s.Name) != s.Body {
+		if all || bodyOf(view, host, s.Name) != s.Body {
 			sheets = append(sheets, command.SheetText{Name: s.Name, Body: s.Body})
 		}
 	}
