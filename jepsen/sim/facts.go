@@ -144,56 +144,94 @@ func (s *session) takeFacts(f wire.Facts) {
 			s.w.send(s.h, s.e.n, true, func() { s.h.factsAcked(s, f.Seq) })
 		}
 	}
-	view := s.e.n.m.View()
+	s.recordFacts(f, 1, done)
+}
+
+// factTries bounds how often facts are looked at again because a device was
+// retired while they were on their way.
+const factTries = 3
+
+func (s *session) recordFacts(f wire.Facts, try int, done func(ack bool)) {
+	view, all := s.e.n.m.View(), s.e.doubts(s.hello.Host)
 	if known := view.Agent(s.hello.Host); known == nil || known.Instance != s.instance {
 		done(false)
 		return
 	}
-	sets, sheets := differingLabels(view, s.hello.Host, f.Labels), differingSheets(view, s.hello.Host, f.Sheets)
+	sets, sheets := differingLabels(view, s.hello.Host, f.Labels, all), differingSheets(view, s.hello.Host, f.Sheets, all)
 	if len(sets)+len(sheets) == 0 {
 		s.w.counts.FactsRepeated++
 	}
-	s.record(len(sets) > 0, &command.LabelsReplace{Host: s.hello.Host, Instance: s.instance, Source: model.Detected, Sets: sets}, done, func() {
-		s.record(len(sheets) > 0, &command.SheetPut{Host: s.hello.Host, Instance: s.instance, Sheets: sheets}, done, func() { done(true) })
+	refused := func(code command.Code) {
+		if code == command.DeviceNotFound && try < factTries && !s.w.broken(QuirkTakeRefusals) {
+			s.recordFacts(f, try+1, done)
+			return
+		}
+		done(true)
+	}
+	s.record(len(sets) > 0, &command.LabelsReplace{Host: s.hello.Host, Instance: s.instance, Source: model.Detected, Sets: sets}, done, refused, func() {
+		s.record(len(sheets) > 0, &command.SheetPut{Host: s.hello.Host, Instance: s.instance, Sheets: sheets}, done, refused, func() { done(true) })
 	})
 }
 
 // record proposes a command if it is worth an entry, and goes on with next once
-// it was taken. What is refused is answered, too.
-func (s *session) record(worth bool, body any, done func(ack bool), next func()) {
+// it was taken.
+func (s *session) record(worth bool, body any, done func(ack bool), refused func(command.Code), next func()) {
 	if !worth {
 		next()
 		return
 	}
+	settle := s.e.doubt(s.hello.Host)
 	s.e.propose(s.w.encode(command.Request{}, body), func(a answer) {
-		switch {
-		case !a.known || a.result.Code == command.StaleEpoch:
+		if !a.known || a.result.Code == command.StaleEpoch {
 			done(false)
-		case a.result.Code != command.OK:
-			s.w.note("facts of %s refused: %s", s.hello.Host, a.result.Message)
-			done(true)
-		default:
-			next()
+			return
 		}
+		settle()
+		if a.result.Code != command.OK {
+			s.w.note("facts of %s refused: %s", s.hello.Host, a.result.Message)
+			refused(a.result.Code)
+			return
+		}
+		next()
 	})
 }
 
-func differingLabels(view *fsm.View, host string, told []wire.DeviceFacts) (sets []command.DeviceLabels) {
+// onWay is what a leader knows of proposals that may still change what the
+// table has of a host: the newest, and the newest whose outcome is known.
+type onWay struct{ proposed, settled int }
+
+// doubts reports whether the rows of a host may change by what is on its way.
+func (e *epoch) doubts(host string) bool {
+	w := e.told[host]
+	return w.proposed > w.settled && !e.w.broken(QuirkNoDoubts)
+}
+
+func (e *epoch) doubt(host string) (settle func()) {
+	e.tells++
+	mine := e.tells
+	e.told[host] = onWay{mine, e.told[host].settled}
+	return func() {
+		w := e.told[host]
+		e.told[host] = onWay{w.proposed, max(w.settled, mine)}
+	}
+}
+
+func differingLabels(view *fsm.View, host string, told []wire.DeviceFacts, all bool) (sets []command.DeviceLabels) {
 	for _, d := range told {
 		row := view.Device(model.DeviceID(host, d.Name))
-		if row != nil && !slices.Equal(labelsOf(row.Detected), d.Detected) {
+		if row != nil && (all || !slices.Equal(labelsOf(row.Detected), d.Detected)) {
 			sets = append(sets, command.DeviceLabels{Name: d.Name, Labels: kvs(d.Detected)})
 		}
 	}
 	return sets
 }
 
-func differingSheets(view *fsm.View, host string, told []wire.SheetText) (sheets []command.SheetText) {
+func differingSheets(view *fsm.View, host string, told []wire.SheetText, all bool) (sheets []command.SheetText) {
 	for _, s := range told {
 		if s.Name != "" && view.Device(model.DeviceID(host, s.Name)) == nil {
 			continue
 		}
-		if bodyOf(view, host, s.Name) != s.Body {
+		if all || bodyOf(view, host, s.Name) != s.Body {
 			sheets = append(sheets, command.SheetText{Name: s.Name, Body: s.Body})
 		}
 	}

@@ -40,6 +40,8 @@ type epoch struct {
 	verdict   bool
 	admitting int
 	tending   tending
+	told      map[string]onWay // by host, see doubts
+	tells     int
 	stuck     map[uint64]int // ticks for which a job was held by a dead host
 	late      int            // ticks for which a job was unserved past the grace
 	waiting   []func()
@@ -53,6 +55,7 @@ func (n *node) begin(term uint64) *epoch {
 		w: n.w, n: n, term: term, began: n.w.now, ordered: map[jobKey]bool{}, named: map[uint64]time.Duration{},
 		wall: wallStartMS*int64(time.Millisecond) + int64(n.w.now) + int64(n.wall),
 		live: rc.NewLiveness(clock(n.w.now)), detached: map[string]time.Duration{},
+		told:    map[string]onWay{},
 		tending: tending{said: map[string]word{}, refused: map[string]word{}},
 	}
 	n.epoch = e

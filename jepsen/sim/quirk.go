@@ -41,6 +41,12 @@ const (
 	// QuirkTrustAnswers: hosts hold what a leader has answered for true although
 	// they have said something else since, which nobody has answered.
 	QuirkTrustAnswers
+	// QuirkTakeRefusals: leaders answer for facts that were refused as a whole,
+	// because one of the devices had just been retired.
+	QuirkTakeRefusals
+	// QuirkNoDoubts: leaders compare facts with rows that what is on its way may
+	// still change.
+	QuirkNoDoubts
 	// QuirkNoExtend: leaders do not order extensions.
 	QuirkNoExtend
 	// QuirkNoWatchdog: hosts let processes run past their limits.
