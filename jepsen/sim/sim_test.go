@@ -36,7 +36,8 @@ func TestASeedReplaysItself(t *testing.T) {
 	}
 }
 
-// minLoad is the number of seeds in which everything a storm is for happens.
+// minLoad is the number of seeds from which on everything that a storm is for
+// must have happened often enough.
 const minLoad = 1500
 
 // TestMain lets the heap of these short-lived worlds grow: they are garbage all
@@ -70,8 +71,8 @@ func TestTheLawsHoldInEveryStorm(t *testing.T) {
 		return *failFast
 	})
 	t.Logf("%d seeds: %d entries, %d processes, %d jobs acknowledged: %v", seeds, sum.Entries, sum.Counts.Processes, sum.Counts.Acked, sum.Counts)
-	if missing := sum.Counts.Missing(); len(missing) > 0 && seeds >= minLoad && !t.Failed() {
-		t.Errorf("these storms did not carry their load: %v never happened", missing)
+	if rare := sum.Counts.Rare(int64(seeds / 300)); len(rare) > 0 && seeds >= minLoad && !t.Failed() {
+		t.Errorf("these storms did not carry their load: %v happened in fewer than one of 300", rare)
 	}
 }
 

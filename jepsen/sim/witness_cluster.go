@@ -8,6 +8,21 @@ import (
 // cluster holds the record of the controllers against the truth, and what
 // checkpoints say against what this witness has compared itself.
 func (s *step) cluster() {
+	for i, c := range s.commands {
+		if !s.accepted(i) {
+			continue
+		}
+		switch c.Body.(type) {
+		case *command.LabelsReplace:
+			s.w.counts.LabelsReplaced++
+		case *command.SheetPut:
+			s.w.counts.SheetsPut++
+		case *command.MemberPut:
+			s.w.counts.MembersPut++
+		case *command.MemberRemove:
+			s.w.counts.MembersRemoved++
+		}
+	}
 	for _, e := range s.events {
 		switch e.Kind {
 		case command.EventCheckpoint:
