@@ -145,6 +145,30 @@ func actQueue(p *player, _ *words) (string, error) {
 	return rowsOrNone("queue", rows), nil
 }
 
+// actWhy tells why a queued job waits and when it is expected to start, counted
+// from now.
+func actWhy(p *player, w *words) (string, error) {
+	j, err := w.job(p)
+	if err != nil {
+		return "", err
+	}
+	v := p.m.View()
+	waits, queued := v.WaitingAt(j.Number, p.stamp/nsPerMS)
+	if !queued {
+		return section("why", []string{j.ID() + " does not wait"}), nil
+	}
+	var rows []string
+	for _, r := range waits.Reasons {
+		rows = append(rows, string(r.Code)+": "+r.Message)
+	}
+	if e := waits.Expected; e.LatestMS == 0 {
+		rows = append(rows, "until when cannot be said: "+e.Note)
+	} else {
+		rows = append(rows, "starts within "+span(e.LatestMS-p.stamp/nsPerMS)+" at the latest. "+e.Note)
+	}
+	return section("why", rows), nil
+}
+
 // actClock tells the two clocks: now is for people, uptime for rules.
 func actClock(p *player, _ *words) (string, error) {
 	v := p.m.View()

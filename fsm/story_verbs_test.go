@@ -40,7 +40,7 @@ var storyCommands map[string]func(*player, *words) (asked, error)
 //	pass 5m             time goes by
 //	snapshot and restore                go on from a snapshot of the state
 //	devices  jobs  queue  clock  withheld  job j-1  returns box:gpu0
-//	matching vram>=40G  history box:gpu0  sheet-of box:gpu0
+//	matching vram>=40G  history box:gpu0  sheet-of box:gpu0  why j-3
 var storyActs map[string]func(*player, *words) (string, error)
 
 func init() { // the tables and their verbs refer to each other
@@ -56,6 +56,7 @@ func init() { // the tables and their verbs refer to each other
 		"knows": actKnows, "lead": actLead, "elect": actElect, "pass": actPass, "snapshot": actSnapshot,
 		"devices": actDevices, "jobs": actJobs, "queue": actQueue, "clock": actClock, "withheld": actWithheld,
 		"job": actJob, "returns": actReturns, "matching": actMatching, "history": actHistory, "sheet-of": actSheetOf,
+		"why": actWhy,
 	}
 }
 
