@@ -110,7 +110,7 @@ func registration(hello wire.Hello) *command.AgentRegister {
 	}
 	for _, d := range hello.Devices {
 		body.Devices = append(body.Devices, command.DeviceSpec{
-			Name: d.Name, MaxRuntimeS: d.MaxRuntimeS, Declared: labels(d.Declared), Detected: labels(d.Detected),
+			Name: d.Name, MaxRuntimeS: d.MaxRuntimeS, Declared: session.KeyValues(d.Declared), Detected: session.KeyValues(d.Detected),
 			KeepDetected: d.KeepDetected, Begun: d.Begun,
 		})
 	}
@@ -132,14 +132,6 @@ func jobRefs(hello wire.Hello) []command.JobRef {
 		refs = append(refs, command.JobRef{Job: j.Job, Lease: j.Lease})
 	}
 	return refs
-}
-
-func labels(list []wire.LabelKV) []command.KV {
-	out := make([]command.KV, 0, len(list))
-	for _, l := range list {
-		out = append(out, command.KV{Key: l.Key, Value: l.Value})
-	}
-	return out
 }
 
 // Desired implements session.Backend.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	"rcd/fsm"
 	"rcd/fsm/command"
@@ -38,14 +37,14 @@ func (a agents) tellFacts(ctx context.Context, host, instance string, f wire.Fac
 		return 0, fmt.Errorf("facts of %s: it has to register first", host)
 	}
 	index := view.Index()
-	if sets := differingLabels(view, host, f.Labels, all); len(sets) > 0 {
+	if sets := session.DifferingLabels(view, host, f.Labels, all); len(sets) > 0 {
 		at, err := a.recordFacts(ctx, host, &command.LabelsReplace{Host: host, Instance: instance, Source: model.Detected, Sets: sets})
 		if err != nil {
 			return 0, fmt.Errorf("labels of %s: %w", host, err)
 		}
 		index = at
 	}
-	if sheets := differingSheets(view, host, f.Sheets, all); len(sheets) > 0 {
+	if sheets := session.DifferingSheets(view, host, f.Sheets, all); len(sheets) > 0 {
 		at, err := a.recordFacts(ctx, host, &command.SheetPut{Host: host, Instance: instance, Sheets: sheets})
 		if err != nil {
 			return 0, fmt.Errorf("usage sheets of %s: %w", host, err)
@@ -72,7 +71,7 @@ func (a agents) factsDigest(view *fsm.View, hello wire.Hello) []byte {
 	if a.c.doubts.about(hello.Host) {
 		return nil
 	}
-	return factsOf(view, hello).Digest()
+	return session.FactsOf(view, hello).Digest()
 }
 
 // Fault implements session.Backend. A device that waits for an operator already
@@ -97,57 +96,4 @@ func (a agents) record(ctx context.Context, body any) (uint64, error) {
 		err = &session.Refusal{Code: string(result.Code), Message: result.Message}
 	}
 	return index, err
-}
-
-func differingLabels(view *fsm.View, host string, told []wire.DeviceFacts, all bool) (sets []command.DeviceLabels) {
-	for _, d := range told {
-		row := view.Device(model.DeviceID(host, d.Name))
-		if row != nil && (all || !slices.Equal(labelsOf(row.Detected), d.Detected)) {
-			sets = append(sets, command.DeviceLabels{Name: d.Name, Labels: labels(d.Detected)})
-		}
-	}
-	return sets
-}
-
-func differingSheets(view *fsm.View, host string, told []wire.SheetText, all bool) (sheets []command.SheetText) {
-	for _, s := range told {
-		if s.Name != "" && view.Device(model.DeviceID(host, s.Name)) == nil {
-			continue
-		}
-		if all || bodyOf(view, host, s.Name) != s.Body {
-			sheets = append(sheets, command.SheetText{Name: s.Name, Body: s.Body})
-		}
-	}
-	return sheets
-}
-
-// factsOf returns what the table has of the devices that a hello names.
-func factsOf(view *fsm.View, hello wire.Hello) wire.Facts {
-	f := wire.Facts{Sheets: []wire.SheetText{{Body: bodyOf(view, hello.Host, "")}}}
-	for _, d := range hello.Devices {
-		if row := view.Device(model.DeviceID(hello.Host, d.Name)); row != nil {
-			f.Labels = append(f.Labels, wire.DeviceFacts{Name: d.Name, Detected: labelsOf(row.Detected)})
-			f.Sheets = append(f.Sheets, wire.SheetText{Name: d.Name, Body: bodyOf(view, hello.Host, d.Name)})
-		}
-	}
-	return f
-}
-
-// bodyOf returns a sheet of its own: the host's does not stand in for a
-// device's.
-func bodyOf(view *fsm.View, host, name string) string {
-	sheet := view.Sheet(&model.Device{ID: model.DeviceID(host, name), Host: host})
-	if sheet == nil || sheet.Name != name {
-		return ""
-	}
-	return sheet.Body
-}
-
-// labelsOf returns rows as the host tells them, sorted by key.
-func labelsOf(rows []model.Label) []wire.LabelKV {
-	out := make([]wire.LabelKV, 0, len(rows))
-	for _, l := range rows {
-		out = append(out, wire.LabelKV{Key: l.Key, Value: l.Value})
-	}
-	return out
 }

@@ -5,6 +5,7 @@ import (
 
 	"rcd/fsm/command"
 	"rcd/model"
+	rc "rcd/session"
 	"rcd/wire"
 )
 
@@ -90,7 +91,7 @@ func registration(hello wire.Hello) *command.AgentRegister {
 	}
 	for _, d := range hello.Devices {
 		body.Devices = append(body.Devices, command.DeviceSpec{
-			Name: d.Name, MaxRuntimeS: d.MaxRuntimeS, Declared: kvs(d.Declared), Detected: kvs(d.Detected),
+			Name: d.Name, MaxRuntimeS: d.MaxRuntimeS, Declared: rc.KeyValues(d.Declared), Detected: rc.KeyValues(d.Detected),
 			KeepDetected: d.KeepDetected, Begun: d.Begun,
 		})
 	}

@@ -5,9 +5,9 @@ import (
 	"slices"
 	"time"
 
-	"rcd/fsm"
 	"rcd/fsm/command"
 	"rcd/model"
+	rc "rcd/session"
 	"rcd/wire"
 )
 
@@ -157,7 +157,7 @@ func (s *session) recordFacts(f wire.Facts, try int, done func(ack bool)) {
 		done(false)
 		return
 	}
-	sets, sheets := differingLabels(view, s.hello.Host, f.Labels, all), differingSheets(view, s.hello.Host, f.Sheets, all)
+	sets, sheets := rc.DifferingLabels(view, s.hello.Host, f.Labels, all), rc.DifferingSheets(view, s.hello.Host, f.Sheets, all)
 	if len(sets)+len(sheets) == 0 {
 		s.w.counts.FactsRepeated++
 	}
@@ -214,54 +214,4 @@ func (e *epoch) doubt(host string) (settle func()) {
 		w := e.told[host]
 		e.told[host] = onWay{w.proposed, max(w.settled, mine)}
 	}
-}
-
-func differingLabels(view *fsm.View, host string, told []wire.DeviceFacts, all bool) (sets []command.DeviceLabels) {
-	for _, d := range told {
-		row := view.Device(model.DeviceID(host, d.Name))
-		if row != nil && (all || !slices.Equal(labelsOf(row.Detected), d.Detected)) {
-			sets = append(sets, command.DeviceLabels{Name: d.Name, Labels: kvs(d.Detected)})
-		}
-	}
-	return sets
-}
-
-func differingSheets(view *fsm.View, host string, told []wire.SheetText, all bool) (sheets []command.SheetText) {
-	for _, s := range told {
-		if s.Name != "" && view.Device(model.DeviceID(host, s.Name)) == nil {
-			continue
-		}
-		if all || bodyOf(view, host, s.Name) != s.Body {
-			sheets = append(sheets, command.SheetText{Name: s.Name, Body: s.Body})
-		}
-	}
-	return sheets
-}
-
-// factsOf returns what the table has of the devices that a hello names.
-func factsOf(view *fsm.View, hello wire.Hello) wire.Facts {
-	f := wire.Facts{Sheets: []wire.SheetText{{Body: bodyOf(view, hello.Host, "")}}}
-	for _, d := range hello.Devices {
-		if row := view.Device(model.DeviceID(hello.Host, d.Name)); row != nil {
-			f.Labels = append(f.Labels, wire.DeviceFacts{Name: d.Name, Detected: labelsOf(row.Detected)})
-			f.Sheets = append(f.Sheets, wire.SheetText{Name: d.Name, Body: bodyOf(view, hello.Host, d.Name)})
-		}
-	}
-	return f
-}
-
-func bodyOf(view *fsm.View, host, name string) string {
-	sheet := view.Sheet(&model.Device{ID: model.DeviceID(host, name), Host: host})
-	if sheet == nil || sheet.Name != name {
-		return ""
-	}
-	return sheet.Body
-}
-
-func labelsOf(rows []model.Label) []wire.LabelKV {
-	out := make([]wire.LabelKV, 0, len(rows))
-	for _, l := range rows {
-		out = append(out, wire.LabelKV{Key: l.Key, Value: l.Value})
-	}
-	return out
 }

@@ -7,6 +7,7 @@ import (
 
 	"rcd/fsm/command"
 	"rcd/model"
+	rc "rcd/session"
 	"rcd/wire"
 )
 
@@ -179,7 +180,7 @@ func (h *host) newsBody(n *news) any {
 		return &command.DeviceFault{Device: model.DeviceID(h.name, n.device), Instance: h.instance(), Detail: "fell off the bus"}
 	}
 	return &command.LabelsReplace{Host: h.name, Instance: h.instance(), Source: model.Declared,
-		Sets: []command.DeviceLabels{{Name: n.device, Labels: kvs(h.device(n.device).Declared)}}}
+		Sets: []command.DeviceLabels{{Name: n.device, Labels: rc.KeyValues(h.device(n.device).Declared)}}}
 }
 
 // sheetText is the usage sheet of a device, or of the host; some have none.
@@ -197,12 +198,4 @@ func (h *host) device(name string) *wire.AgentDevice {
 		}
 	}
 	return nil
-}
-
-func kvs(list []wire.LabelKV) []command.KV {
-	out := make([]command.KV, 0, len(list))
-	for _, l := range list {
-		out = append(out, command.KV{Key: l.Key, Value: l.Value})
-	}
-	return out
 }

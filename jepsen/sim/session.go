@@ -85,7 +85,7 @@ func (e *epoch) attach(h *host, hello wire.Hello) {
 	e.w.note("%s attaches to %s in term %d", hello.Host, e.n.id, e.term)
 	index, term, facts := e.n.m.Index(), e.term, []byte(nil)
 	if !e.doubts(hello.Host) {
-		facts = factsOf(e.n.m.View(), hello).Digest()
+		facts = rc.FactsOf(e.n.m.View(), hello).Digest()
 	}
 	e.w.send(h, e.n, true, func() { h.welcomed(s, term, index, facts) })
 	s.reconcile()
