@@ -99,6 +99,7 @@ func (c *Controller) sweep(ctx context.Context, now time.Time, term uint64) {
 	contacts := c.hub.Contacts()
 	c.live.Attend(contacts)
 	view := c.machine.View()
+	c.dropUnregistered(view, contacts)
 	body, worth := c.live.Evidence(now, view, contacts, term, c.hub.Ordered)
 	if !worth && !c.noServeDue(view, now) {
 		return
@@ -106,6 +107,19 @@ func (c *Controller) sweep(ctx context.Context, now time.Time, term uint64) {
 	result, _, err := c.propose(ctx, body)
 	if err != nil || result.Code != command.OK {
 		c.log.Info("sweep not taken", "code", result.Code, "err", err)
+	}
+}
+
+// dropUnregistered ends the sessions of agents that the lease table does not
+// know: an operator retired the host at the moment at which it came back, before
+// the table heard of that. Nobody would register it while its session lasts.
+func (c *Controller) dropUnregistered(view *fsm.View, contacts []session.Contact) {
+	for i := range contacts {
+		ct := &contacts[i]
+		if a := view.Agent(ct.Host); ct.Attached && (a == nil || a.Instance != ct.Instance) {
+			c.log.Info("an attached agent is not registered any more and has to register again", "host", ct.Host, "instance", ct.Instance)
+			c.hub.Drop(ct.Host, ct.Instance)
+		}
 	}
 }
 

@@ -156,6 +156,16 @@ func (h *Hub) NudgeAll() {
 	}
 }
 
+// Drop ends the session of an agent process that the lease table does not know
+// any more: with its next hello it registers again. It never blocks.
+func (h *Hub) Drop(host, instance string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if e := h.hosts[host]; e != nil && e.control != nil && e.instance == instance {
+		e.control.cancel(errUnregistered)
+	}
+}
+
 // begin counts a control session in and gives it its serial number, by which
 // the newer of two is known.
 func (h *Hub) begin() (uint64, bool) {
@@ -293,6 +303,9 @@ func (o *orderLog) add(job, lease uint64) {
 func hostAllowed(peerHost, host string) bool {
 	return host != "" && (peerHost == "" || peerHost == host)
 }
+
+// errUnregistered ends a session of which the lease table knows nothing.
+var errUnregistered = errors.New("the lease table does not know this agent process any more")
 
 // errReplaced ends a session that a newer one of the same host took over.
 var errReplaced = errors.New("replaced by a newer session of the host")
