@@ -175,6 +175,9 @@ func (s *session) takeNews(seq int, body any, ack func()) {
 		return // a connection does not reorder
 	}
 	s.newsSeq = seq
+	if known := s.e.n.m.View().Agent(s.hello.Host); known == nil || known.Instance != s.instance {
+		return // it has to register first
+	}
 	s.w.counts.News++
 	s.e.propose(s.w.encode(command.Request{}, body), func(a answer) {
 		if !a.known {

@@ -130,7 +130,9 @@ func (c *clients) release() {
 	body := &command.LeaseRelease{Job: j.Number, Detached: e.detachedFrom(j)}
 	body.By, body.Admin = c.caller(j)
 	if c.w.rng.IntN(3) == 0 {
-		body.By, body.Admin, body.Force = "root", c.w.rng.IntN(4) > 0, true
+		if body.Force = true; c.w.rng.IntN(4) > 0 { // else whoever it is has no right to
+			body.By, body.Admin = "root", true
+		}
 	}
 	c.ask(body, func(a answer) {
 		switch {

@@ -159,6 +159,9 @@ func (w *World) told() {
 		if h.gone {
 			continue
 		}
+		if a := v.Agent(h.name); a == nil || a.Instance != h.instance() || a.Silent {
+			w.fail("%s is there, and the table has its agent as %+v", h.instance(), a)
+		}
 		for i := range h.devices {
 			d := &h.devices[i]
 			row := v.Device(model.DeviceID(h.name, d.Name))

@@ -13,14 +13,14 @@ type Counts struct {
 	// Controllers.
 	Checkpoints, MembersPut, MembersRemoved, Raised, Ghosts, RaiseRefused, MovedAway int
 	// Sessions and hosts.
-	Attached, Starts, Kills, RefusedOrders, Fenced, Orphans, Repeated, Survivors, Processes, WrongMachine int
+	Attached, Starts, Kills, RefusedOrders, Fenced, Orphans, Repeated, Survivors, Processes, WrongMachine, Dropped int
 	// What hosts say beside jobs.
 	News, Facts, FactsRepeated, LabelsReplaced, SheetsPut, Extends, Prolonged, Rounded, Proofs, Faults, DevicesAdded, DevicesLeftOut, Replaced int
 	// Clients.
 	Acked, Retries, RepeatsAnswered, Refused, NotPlaced, KeyReused, Overloaded, Arrays, Holds                  int
 	AskedAgain, Extended, ExtendedAbove, ExtendRefused, Released, ReleaseRefused, Forced, Allocated, Scheduled int
 	// Operators.
-	DevicesRetired, HostsRetired, Permits int
+	DevicesRetired, HostsRetired, RetireRefused, Permits int
 	// Verdicts and returns.
 	Sweeps, Withheld, FlapWithheld, Lies, Forged, SilentLost, UnnamedLost, RegistrationLost, Requeued, Late, Finalized, Cleared, Recovered, RecoveredLater, WrittenOff, FaultsBusy, FaultsIdle, UnservedJobs, RetiredJobs, Refusals, Pruned int
 	// Ends.

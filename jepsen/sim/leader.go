@@ -183,6 +183,7 @@ func (e *epoch) tick() {
 			s.closeLeaderSide(false)
 		}
 	}
+	e.dropUnregistered()
 	e.sweep()
 	e.moveAway()
 	if e.ended {
@@ -209,6 +210,21 @@ func (e *epoch) sweep() {
 	e.w.counts.Sweeps++
 	e.verdict = true
 	e.propose(e.w.encode(command.Request{}, body), func(answer) { e.judged() })
+}
+
+// dropUnregistered ends the sessions of agents that the table does not know:
+// their hosts were retired at the moment at which they came back.
+func (e *epoch) dropUnregistered() {
+	if e.verdict || e.admitting > 0 || e.w.broken(QuirkKeepUnregistered) {
+		return
+	}
+	for _, s := range slices.Clone(e.sessions) {
+		if a := e.n.m.View().Agent(s.hello.Host); a == nil || a.Instance != s.instance {
+			e.w.note("%s ends the session of %s, which is not registered", e.n.id, s.instance)
+			e.w.counts.Dropped++
+			s.closeLeaderSide(true)
+		}
+	}
 }
 
 // noServeDue reports whether a queued job waits for what no host has any more,

@@ -106,7 +106,20 @@ func (w *World) foreignWord() {
 	if e == nil {
 		return
 	}
-	switch w.rng.IntN(3) {
+	switch w.rng.IntN(4) {
+	case 3:
+		// The operator has the wrong host in mind: it is in contact, or a sweep
+		// has not said otherwise.
+		for _, a := range e.n.m.View().Agents() {
+			if !a.Silent {
+				e.propose(w.encode(command.Request{}, &command.DeviceRetire{Host: a.Host}), func(a answer) {
+					if a.known && a.result.Code == command.DeviceBusy {
+						w.counts.RetireRefused++
+					}
+				})
+				return
+			}
+		}
 	case 0:
 		body := &command.FeatureRaise{Level: 1 + uint32(w.rng.IntN(3))}
 		for _, n := range w.nodes {

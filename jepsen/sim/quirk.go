@@ -47,6 +47,9 @@ const (
 	// QuirkNoDoubts: leaders compare facts with rows that what is on its way may
 	// still change.
 	QuirkNoDoubts
+	// QuirkKeepUnregistered: leaders keep sessions of agents that the table does
+	// not know.
+	QuirkKeepUnregistered
 	// QuirkNoExtend: leaders do not order extensions.
 	QuirkNoExtend
 	// QuirkNoWatchdog: hosts let processes run past their limits.

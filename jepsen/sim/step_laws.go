@@ -44,6 +44,36 @@ func (s *step) refusals() {
 	}
 }
 
+// callers: only who may has taken effect: the owner of a job or an
+// administrator, by force an administrator alone; and nobody retires a host that
+// is in contact.
+func (s *step) callers() {
+	for i, c := range s.commands {
+		if !s.accepted(i) {
+			continue
+		}
+		job, by, admin := uint64(0), "", false
+		switch b := c.Body.(type) {
+		case *command.JobKill:
+			job, by, admin = b.Job, b.By, b.Admin
+		case *command.LeaseExtend:
+			job, by, admin = b.Job, b.By, b.Admin
+		case *command.LeaseRelease:
+			job, by, admin = b.Job, b.By, b.Admin
+			if j := s.old.Job(job); b.Force && !admin && j != nil && j.State.Active() {
+				s.w.fail("index %d: %s has released job %d by force and is no administrator", s.index, by, job)
+			}
+		case *command.DeviceRetire:
+			if a := s.old.Agent(b.Host); a != nil && !a.Silent && s.sweeps() == 0 {
+				s.w.fail("law 7: host %s was retired at index %d and is in contact", b.Host, s.index)
+			}
+		}
+		if j := s.now.Job(job); j != nil && !admin && by != j.Submitter {
+			s.w.fail("index %d: %s took effect on job %d of %s", s.index, by, job, j.Submitter)
+		}
+	}
+}
+
 // oneEffect: a request ID has one effect: law 3.
 func (s *step) oneEffect() {
 	for i, c := range s.commands {
@@ -58,8 +88,7 @@ func (s *step) oneEffect() {
 	}
 }
 
-// allocations: what somebody got past the queue was free, and a pass over the
-// queue finds nothing to do.
+// passes: a pass over the queue finds nothing to do.
 func (s *step) passes() {
 	only := true
 	for i, c := range s.commands {

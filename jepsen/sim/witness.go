@@ -92,6 +92,7 @@ func (x *witness) applied(n *node, place int, e logged, before *fsm.View, result
 	s.facts()
 	s.devices()
 	s.refusals()
+	s.callers()
 	s.oneEffect()
 	s.passes()
 	s.extensions()
