@@ -212,6 +212,16 @@ func (c *clients) allocate() {
 	c.try(s)
 }
 
+// snatch asks for a device in the moment at which its job ends, when others may
+// wait for it.
+func (c *clients) snatch(e *epoch, device string) {
+	spec := c.spec()
+	spec.Pinned, spec.Selector = device, ""
+	s := c.request(spec)
+	s.direct = true
+	e.propose(s.encode(c.w, s.request, s.specs), func(answer) { c.try(s) }) // its answer gets lost
+}
+
 // encode makes the command of a request with these jobs.
 func (s *submit) encode(w *World, r command.Request, specs []command.JobSpec) []byte {
 	if s.direct {

@@ -59,6 +59,13 @@ func (e *epoch) evidence() (*command.Sweep, bool) {
 	case QuirkJudgeOnce:
 		sweep.Silent = slices.DeleteFunc(sweep.Silent, func(s command.AgentSilence) bool { return judgedBefore(view, s) })
 		worth = len(sweep.Silent)+len(sweep.Heard)+len(sweep.Unnamed) > 0
+	case QuirkSayWithheld:
+		for _, a := range view.Agents() {
+			if a.Silent && view.StillWithheld(e.term) {
+				ms := min((e.w.now - e.began).Milliseconds(), view.Settings().WriteOffAfterMS)
+				sweep.Silent, worth = append(sweep.Silent, command.AgentSilence{Host: a.Host, Instance: a.Instance, SilenceMS: ms, DetachedMS: ms}), true
+			}
+		}
 	case QuirkHearAbsent:
 		for _, c := range contacts {
 			absent := slices.ContainsFunc(view.DevicesOn(c.Host), func(d *model.Device) bool { return d.Absent })

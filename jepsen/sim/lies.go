@@ -106,7 +106,9 @@ func (w *World) foreignWord() {
 	if e == nil {
 		return
 	}
-	switch w.rng.IntN(4) {
+	switch w.rng.IntN(5) {
+	case 4:
+		w.former(e)
 	case 3:
 		// The operator has the wrong host in mind: it is in contact, or a sweep
 		// has not said otherwise.
@@ -150,4 +152,25 @@ func (w *World) foreignWord() {
 			}
 		})
 	}
+}
+
+// former is the registration of an agent process that another one has followed.
+func (w *World) former(e *epoch) {
+	h := w.anyHost()
+	a := e.n.m.View().Agent(h.name)
+	if a == nil || len(a.Former) == 0 {
+		return
+	}
+	hello := h.hello()
+	hello.MachineID, hello.BootID, hello.Jobs = a.MachineID, a.BootID, nil
+	hello.Instance = a.Former[w.rng.IntN(len(a.Former))]
+	e.propose(w.encode(command.Request{}, registration(hello)), func(a answer) {
+		switch {
+		case !a.known || a.result.Code == command.StaleEpoch || a.result.Code == command.WrongMachine:
+		case a.result.Code == command.StaleInstance:
+			w.counts.FormerRefused++
+		default:
+			w.fail("agent process %s of %s came in after another: %q", hello.Instance, h.name, a.result.Code)
+		}
+	})
 }

@@ -50,6 +50,8 @@ const (
 	// QuirkKeepUnregistered: leaders keep sessions of agents that the table does
 	// not know.
 	QuirkKeepUnregistered
+	// QuirkSayWithheld: leaders say again and again what is withheld.
+	QuirkSayWithheld
 	// QuirkNoExtend: leaders do not order extensions.
 	QuirkNoExtend
 	// QuirkNoWatchdog: hosts let processes run past their limits.

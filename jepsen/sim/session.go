@@ -274,6 +274,9 @@ func (s *session) finish(o wire.Outcome) {
 		delete(s.named, k)
 		s.w.send(s.h, s.e.n, true, func() { s.h.outcomeAcked(k) })
 	})
+	if j := s.e.n.m.View().Job(k.job); j != nil && j.Lease == k.lease && s.w.chance(6) {
+		s.w.clients.snatch(s.e, j.Devices[0])
+	}
 }
 
 // acks reports whether a host may forget an outcome after this answer.

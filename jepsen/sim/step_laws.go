@@ -145,7 +145,11 @@ func (s *step) order() {
 			continue
 		}
 		got, d := s.now.Job(e.Job), s.now.Device(e.Device)
-		if got == nil || got.Lease != e.Lease || !got.State.Active() || d == nil || s.allocated(e.Job) {
+		if got == nil || got.Lease != e.Lease || !got.State.Active() || d == nil {
+			continue
+		}
+		if s.allocated(e.Job) {
+			s.pastTheQueue(got, d)
 			continue
 		}
 		if !s.x.canUse(got, d) {
@@ -155,6 +159,20 @@ func (s *step) order() {
 			if s.before(j, got) && s.x.canUse(j, d) {
 				s.w.fail("index %d: job %d got %s, and job %d is in front of it and could use it", s.index, got.Number, d.ID, j.Number)
 			}
+		}
+	}
+}
+
+// pastTheQueue: who gets a device directly takes it from nobody who waited for
+// it. An entry that changes what devices are is left out.
+func (s *step) pastTheQueue(got *model.Job, d *model.Device) {
+	if was := s.old.Device(d.ID); was == nil || !sameFacts(was, d) || !slices.Equal(was.Detected, d.Detected) {
+		return
+	}
+	s.w.counts.Snatched++
+	for j := range s.now.Queued() {
+		if was := s.old.Job(j.Number); was != nil && was.State == model.JobQueued && s.x.canUse(j, d) {
+			s.w.fail("index %d: job %d was given %s past the queue, where job %d has waited for it", s.index, got.Number, d.ID, j.Number)
 		}
 	}
 }
@@ -218,11 +236,18 @@ func (s *step) guard() {
 		}
 	}
 	settings := s.old.Settings()
+	mass := silent > settings.MassFloor && silent*100 > settings.MassPercent*all
+	if fresh > 0 && mass && settings.MassPermit && !s.sets() {
+		s.w.counts.Permitted++
+		if s.now.Settings().MassPermit {
+			s.w.fail("law 4: a permit was used at index %d and still stands", s.index)
+		}
+	}
 	if fresh == 0 || settings.MassPermit || s.sets() || s.hasRetire() || s.sweeps() > 1 || s.now.UptimeMS() > 3_600_000 {
 		return
 	}
 	s.w.counts.WrittenOff++
-	if silent > settings.MassFloor && silent*100 > settings.MassPercent*all {
+	if mass {
 		s.w.fail("law 4: %d hosts are written off at index %d while %d of %d are silent; more than %d and %d %% need a person's word",
 			fresh, s.index, silent, all, settings.MassFloor, settings.MassPercent)
 	}
