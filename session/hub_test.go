@@ -323,6 +323,34 @@ func TestAQuarantinedHostIsAskedForProofWhileItIsAttached(t *testing.T) {
 	})
 }
 
+// A start that waits for a frozen disk is nowhere to be seen, and will be: a
+// proof that came before it would return its device to the pool.
+func TestAHostProvesNothingWhileAnOrderWaits(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		c1 := w.node("c1")
+		w.lead(c1, 5)
+		h := newHost()
+		h.stall = func(wire.Order) { time.Sleep(time.Minute) }
+		w.agent("i1", h, "c1")
+		within(t, time.Second, "attached", func() bool { return c1.contact().Attached })
+		c1.want(want(1, 10, model.JobAssigned))
+		c1.want(want(2, 11, model.JobAssigned))
+		c1.mu.Lock()
+		c1.wantsProof = true
+		c1.mu.Unlock()
+		time.Sleep(115 * time.Second)
+		if n := c1.proofCount(); n != 0 {
+			t.Errorf("%d proofs while starts wait", n)
+		}
+		within(t, 20*time.Second, "proof", func() bool { return c1.proofCount() > 0 })
+		c1.mu.Lock()
+		defer c1.mu.Unlock()
+		if n := len(c1.proofs[0].Jobs); n != 2 || c1.admitted == nil || len(c1.admitted) != 1 {
+			t.Errorf("the proof names %d jobs, in session %d", n, len(c1.admitted))
+		}
+	})
+}
+
 func (n *node) proofCount() int {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -25,8 +25,7 @@ type linkSession struct {
 	said     map[jobKey]time.Time
 	push     *time.Timer // runs while a follower knows no leader worth a try
 	avoided  string      // the leader it names, which has just failed
-	orders   chan wire.Order
-	prove    chan struct{} // holds one: the leader wants another hello
+	duties   chan duty
 	facts    factBook
 	faults   map[wire.DeviceFault]faultSaid
 }
@@ -35,7 +34,15 @@ func newLinkSession(l *Link, addr string, t *transport, out *messages) *linkSess
 	push := time.NewTimer(pushWait)
 	push.Stop()
 	return &linkSession{link: l, addr: addr, t: t, out: out, push: push,
-		told: map[jobKey]bool{}, said: map[jobKey]time.Time{}, faults: map[wire.DeviceFault]faultSaid{}, orders: make(chan wire.Order, maxOrders), prove: make(chan struct{}, 1)}
+		told: map[jobKey]bool{}, said: map[jobKey]time.Time{}, faults: map[wire.DeviceFault]faultSaid{}, duties: make(chan duty, maxOrders)}
+}
+
+// duty is an order, or the leader's wish for another hello. They are done in
+// the order in which they came: a host that proves that nothing is left must
+// have begun, or refused, whatever it was ordered before.
+type duty struct {
+	order wire.Order
+	prove bool
 }
 
 // Why a session ends by the agent's own choice.
@@ -49,10 +56,9 @@ var (
 // goroutines have ended when it returns.
 func (s *linkSession) run(ctx context.Context) (end ending) {
 	ctx, cancel := context.WithCancel(ctx)
-	incoming, failed := make(chan wire.AgentMessage), make(chan error, 3)
+	incoming, failed := make(chan wire.AgentMessage), make(chan error, 2)
 	var wait sync.WaitGroup
-	wait.Add(3)
-	go func() { defer wait.Done(); s.helloAgain(ctx, failed) }()
+	wait.Add(2)
 	go func() { defer wait.Done(); s.read(ctx, incoming, failed) }()
 	go func() { defer wait.Done(); s.obey(ctx, failed) }()
 	defer func() {
@@ -122,14 +128,13 @@ func (s *linkSession) read(ctx context.Context, incoming chan<- wire.AgentMessag
 	}
 }
 
-// helloAgain answers a leader that wants proof, away from the heartbeat: to
-// look for survivors takes a walk over all processes.
-func (s *linkSession) helloAgain(ctx context.Context, failed chan<- error) {
+// obey does the duties one after the other, away from the heartbeat: an order
+// waits for the disk, and to look for survivors takes a walk over all processes.
+func (s *linkSession) obey(ctx context.Context, failed chan<- error) {
 	for {
 		select {
-		case <-s.prove:
-			hello := s.link.hello()
-			if err := s.out.send(wire.AgentMessage{Hello: &hello}); err != nil {
+		case d := <-s.duties:
+			if err := s.out.send(s.answer(ctx, d)); err != nil {
 				failed <- err
 				return
 			}
@@ -139,22 +144,14 @@ func (s *linkSession) helloAgain(ctx context.Context, failed chan<- error) {
 	}
 }
 
-// obey hands orders to the handler, one after the other, away from the
-// heartbeat.
-func (s *linkSession) obey(ctx context.Context, failed chan<- error) {
-	for {
-		select {
-		case order := <-s.orders:
-			ack := s.link.handler.Order(ctx, order)
-			ack.Seq = order.Seq
-			if err := s.out.send(wire.AgentMessage{OrderAck: &ack}); err != nil {
-				failed <- err
-				return
-			}
-		case <-ctx.Done():
-			return
-		}
+func (s *linkSession) answer(ctx context.Context, d duty) wire.AgentMessage {
+	if d.prove {
+		hello := s.link.hello()
+		return wire.AgentMessage{Hello: &hello}
 	}
+	ack := s.link.handler.Order(ctx, d.order)
+	ack.Seq = d.order.Seq
+	return wire.AgentMessage{OrderAck: &ack}
 }
 
 // take handles one message; a non-nil ending ends the session.
@@ -170,8 +167,8 @@ func (s *linkSession) take(msg wire.AgentMessage) (*ending, error) {
 		s.controllers(msg.HeartbeatAck.Controllers)
 		if msg.HeartbeatAck.Prove {
 			select {
-			case s.prove <- struct{}{}:
-			default:
+			case s.duties <- duty{prove: true}:
+			default: // it is asked for again
 			}
 		}
 		if s.welcomed {
@@ -243,7 +240,7 @@ func (s *linkSession) takeOrder(o wire.Order) error {
 		return s.out.send(wire.AgentMessage{OrderAck: &wire.OrderAck{Seq: o.Seq}})
 	}
 	select {
-	case s.orders <- o:
+	case s.duties <- duty{order: o}:
 		return nil
 	default:
 		return errTooManyOrder

@@ -347,6 +347,7 @@ type host struct {
 	controllers []wire.Controller
 	orders      []wire.Order
 	obey        func(o wire.Order) wire.OrderAck
+	stall       func(o wire.Order) // before anything is known of it, as by a disk; nil for none
 	seenErr     error
 	facts       wire.Facts
 	faults      []wire.DeviceFault
@@ -377,6 +378,9 @@ func (h *host) Jobs() []wire.ReportedJob {
 }
 
 func (h *host) Order(_ context.Context, o wire.Order) wire.OrderAck {
+	if h.stall != nil {
+		h.stall(o)
+	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.orders = append(h.orders, o)
