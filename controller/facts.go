@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"rcd/fsm"
 	"rcd/fsm/command"
@@ -74,12 +75,12 @@ func (a agents) factsDigest(view *fsm.View, hello wire.Hello) []byte {
 	return session.FactsOf(view, hello).Digest()
 }
 
-// Fault implements session.Backend. A device that waits for an operator already
-// is not worth an entry.
+// Fault implements session.Backend. A fault that the row tells of already is not
+// worth an entry.
 func (a agents) Fault(ctx context.Context, host, instance string, f wire.DeviceFault) (uint64, error) {
 	id := model.DeviceID(host, f.Device)
 	view := a.c.machine.View()
-	if row := view.Device(id); row != nil && row.State == model.DeviceUnhealthy && row.Reason == model.ReasonFault {
+	if row := view.Device(id); row != nil && row.State == model.DeviceUnhealthy && row.Reason == model.ReasonFault && strings.Contains(row.Detail, f.Detail) {
 		return view.Index(), nil
 	}
 	index, err := a.record(ctx, &command.DeviceFault{Device: id, Instance: instance, Detail: f.Detail})

@@ -92,3 +92,15 @@ func TestALongFaultIsCut(t *testing.T) {
 		t.Errorf("%d bytes, ending %q", len(d), d[len(d)-8:])
 	}
 }
+
+// TestEveryFaultIsTold: who clears a device must see all that was said of it.
+func TestEveryFaultIsTold(t *testing.T) {
+	l := box(t)
+	for _, detail := range []string{"pid 4711 will not end", "XID 79", "XID 79", strings.Repeat("x", 3*maxNote), "lost in the flood"} {
+		l.ok(&command.DeviceFault{Device: "box:gpu0", Instance: "i1", Detail: detail})
+	}
+	d := l.wantDevice("box:gpu0", model.DeviceUnhealthy, model.ReasonFault)
+	if !strings.HasPrefix(d.Detail, "pid 4711 will not end; XID 79; xxx") || len(d.Detail) > maxNote+len("…") {
+		t.Errorf("%d bytes: %.60s", len(d.Detail), d.Detail)
+	}
+}

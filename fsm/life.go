@@ -177,7 +177,7 @@ func (t *txn) quarantineAll(devices []string, detail string) {
 		}
 		row := *d
 		quarantine(model.ReasonFault, detail)(t, &row)
-		if row.State != d.State || row.Reason != d.Reason {
+		if row.State != d.State || row.Reason != d.Reason || row.Detail != d.Detail {
 			t.putDevice(row)
 		}
 	}

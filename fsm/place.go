@@ -2,6 +2,7 @@ package fsm
 
 import (
 	"slices"
+	"strings"
 
 	"rcd/fsm/command"
 	"rcd/model"
@@ -129,10 +130,14 @@ func (t *txn) makeUnknown(d *model.Device) {
 }
 
 // quarantine returns what takes a device out of the pool for a reason. A
-// reason that is there stays when the new one is milder or equal.
+// reason that is there stays when the new one is milder or equal. The words of
+// one fault more are added: who clears the first must see them all.
 func quarantine(reason model.Reason, detail string) func(*txn, *model.Device) {
 	return func(_ *txn, d *model.Device) {
 		if d.State == model.DeviceUnhealthy && gravity(reason) <= gravity(d.Reason) {
+			if reason == model.ReasonFault && d.Reason == reason && !strings.Contains(d.Detail, detail) {
+				d.Detail = clip(d.Detail + "; " + detail)
+			}
 			return
 		}
 		d.State, d.Reason, d.Detail, d.UnknownUptimeMS = model.DeviceUnhealthy, reason, detail, 0

@@ -23,6 +23,9 @@ func TestWhichReasonIsKept(t *testing.T) {
 			if slices.Contains(benign, first) && slices.Contains(grave, second) {
 				want, detail = second, "second"
 			}
+			if first == model.ReasonFault && second == first {
+				detail = "first; second"
+			}
 			if d.State != model.DeviceUnhealthy || d.Reason != want || d.Detail != detail {
 				t.Errorf("%s then %s: %s, %q", first, second, d.Reason, d.Detail)
 			}
@@ -30,11 +33,11 @@ func TestWhichReasonIsKept(t *testing.T) {
 	}
 }
 
-func TestASecondFaultLeavesTheFirstOnesDetail(t *testing.T) {
+func TestARepeatedFaultChangesNothing(t *testing.T) {
 	l := box(t)
 	l.ok(fault("box:gpu0", "i1", "ECC"))
 	before := rowsOnly(l.m.View())
-	l.ok(fault("box:gpu0", "i1", "fell off the bus"))
+	l.ok(fault("box:gpu0", "i1", "ECC"))
 	if rowsOnly(l.m.View()) != before || len(l.events) != 0 {
 		t.Errorf("events %+v, %+v", l.events, l.device("box:gpu0"))
 	}
