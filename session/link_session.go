@@ -43,6 +43,7 @@ func newLinkSession(l *Link, addr string, t *transport, out *messages) *linkSess
 type duty struct {
 	order wire.Order
 	prove bool
+	at    time.Time // when it came
 }
 
 // Why a session ends by the agent's own choice.
@@ -144,10 +145,17 @@ func (s *linkSession) obey(ctx context.Context, failed chan<- error) {
 	}
 }
 
+// answer does one duty. A start that had to wait for longer than it takes a
+// leader to repeat it is left to the repetition, if there is one: its lease may
+// have ended meanwhile, because nobody saw the job, and its device be another's.
 func (s *linkSession) answer(ctx context.Context, d duty) wire.AgentMessage {
 	if d.prove {
 		hello := s.link.hello()
 		return wire.AgentMessage{Hello: &hello}
+	}
+	if d.order.Kind == wire.OrderStart && time.Since(d.at) >= resendAfter {
+		return wire.AgentMessage{OrderAck: &wire.OrderAck{Seq: d.order.Seq, Code: wire.OrderFailed,
+			Message: "the order waited for too long and may be wanted no more; it counts when it is repeated"}}
 	}
 	ack := s.link.handler.Order(ctx, d.order)
 	ack.Seq = d.order.Seq
@@ -167,7 +175,7 @@ func (s *linkSession) take(msg wire.AgentMessage) (*ending, error) {
 		s.controllers(msg.HeartbeatAck.Controllers)
 		if msg.HeartbeatAck.Prove {
 			select {
-			case s.duties <- duty{prove: true}:
+			case s.duties <- duty{prove: true, at: time.Now()}:
 			default: // it is asked for again
 			}
 		}
@@ -240,7 +248,7 @@ func (s *linkSession) takeOrder(o wire.Order) error {
 		return s.out.send(wire.AgentMessage{OrderAck: &wire.OrderAck{Seq: o.Seq}})
 	}
 	select {
-	case s.duties <- duty{order: o}:
+	case s.duties <- duty{order: o, at: time.Now()}:
 		return nil
 	default:
 		return errTooManyOrder
