@@ -35,6 +35,8 @@ func (w *World) settle() {
 		for _, n := range w.nodes {
 			h.cutIn[n.id], h.cutOut[n.id] = 0, 0
 		}
+		h.frozen = min(h.frozen, w.now)
+		h.thaw()
 		h.rest()
 		h.startAgent()
 	}

@@ -13,14 +13,14 @@ type Counts struct {
 	// Controllers.
 	Checkpoints, MembersPut, MembersRemoved, Raised, Ghosts, RaiseRefused, FormerRefused, MovedAway int
 	// Sessions and hosts.
-	Attached, Starts, Kills, RefusedOrders, Fenced, Orphans, Repeated, Survivors, Processes, WrongMachine, Dropped int
+	Attached, Starts, Kills, RefusedOrders, Fenced, Orphans, Repeated, Survivors, Processes, WrongMachine, Dropped, Frozen, TooLate int
 	// What hosts say beside jobs.
 	News, Facts, FactsRepeated, LabelsReplaced, SheetsPut, Extends, Prolonged, Rounded, Proofs, Faults, DevicesAdded, DevicesLeftOut, Replaced int
 	// Clients.
 	Acked, Retries, RepeatsAnswered, Refused, NotPlaced, KeyReused, Overloaded, Arrays, Holds                            int
 	AskedAgain, Extended, ExtendedAbove, ExtendRefused, Released, ReleaseRefused, Forced, Allocated, Snatched, Scheduled int
 	// Operators.
-	DevicesRetired, HostsRetired, RetireRefused, Permits, Permitted int
+	DevicesRetired, HostsRetired, RetiredAlive, RetireRefused, Permits, Permitted int
 	// Verdicts and returns.
 	Sweeps, Withheld, FlapWithheld, Lies, Forged, SilentLost, UnnamedLost, RegistrationLost, Requeued, Late, Finalized, Cleared, Recovered, RecoveredLater, WrittenOff, FaultsBusy, FaultsIdle, UnservedJobs, RetiredJobs, Refusals, Pruned int
 	// Ends.

@@ -31,6 +31,9 @@ type host struct {
 	sheet   int              // version of its usage sheets, 0: none
 	news    []*news
 	newsSeq int
+	frozen  time.Duration // until then its disk takes nothing
+	stuck   []func()      // what waits for it, in its order
+	proven  uint64        // index of the word that asked for its latest proof
 	// retiredAlive: an operator has retired it while its agent names jobs that
 	// may live, on the ground that it names them.
 	retiredAlive bool
@@ -247,9 +250,18 @@ func (h *host) heartbeatAcked(s *session, index uint64, prove bool) {
 	}
 	s.acked = h.w.now
 	h.seen(s.e.term, index)
-	if prove {
+	give := func() {
+		if len(h.stuck) == 0 {
+			h.proven = max(h.proven, index)
+		}
 		hello := h.hello()
 		h.w.send(h, s.e.n, false, func() { s.receive(func() { s.prove(hello) }) })
+	}
+	switch {
+	case prove && h.w.broken(QuirkProveAhead):
+		give()
+	case prove:
+		h.duty(s.instance, give)
 	}
 }
 

@@ -19,6 +19,51 @@ func (h *host) takeOrder(s *session, o wire.Order) {
 		return
 	}
 	h.seen(o.Term, o.Index)
+	came := h.w.now
+	h.duty(s.instance, func() {
+		if o.Kind == wire.OrderStart && h.w.now-came >= resendAfter && !h.w.broken(QuirkObeyLate) {
+			h.w.counts.TooLate++ // the leader repeats it, if it is still wanted
+			return
+		}
+		h.obey(s, o)
+	})
+}
+
+// duty does something once all that came before it has been done: an order
+// waits for the disk, and a proof for the orders.
+func (h *host) duty(instance string, do func()) {
+	if h.w.now >= h.frozen {
+		do()
+		return
+	}
+	if len(h.stuck) == 0 {
+		h.w.after(h.frozen-h.w.now, h.thaw)
+	}
+	h.stuck = append(h.stuck, func() {
+		if h.running(instance) {
+			do()
+		}
+	})
+}
+
+// thaw does what has waited for the disk.
+func (h *host) thaw() {
+	if h.w.now < h.frozen {
+		h.w.after(h.frozen-h.w.now, h.thaw)
+		return
+	}
+	stuck := h.stuck
+	h.stuck = nil
+	for _, do := range stuck {
+		do()
+	}
+}
+
+// obey does what an order says.
+func (h *host) obey(s *session, o wire.Order) {
+	if o.Kind == wire.OrderStart && o.Index < h.proven {
+		return // a connection does not reorder: it would have come before the proof
+	}
 	var now *wire.ReportedJob
 	switch o.Kind {
 	case wire.OrderStart:

@@ -5,6 +5,7 @@ import (
 
 	"rcd/fsm/command"
 	"rcd/model"
+	"rcd/wire"
 )
 
 // lie proposes a sweep with evidence that is made up: hours of silence, of
@@ -91,11 +92,19 @@ func (w *World) wrongMachine() {
 		e.n.takeHello(h, hello) // refused before it comes to the table
 		return
 	}
-	e.propose(w.encode(command.Request{}, registration(hello)), func(a answer) {
-		if a.known && a.result.Code != command.WrongMachine && a.result.Code != command.StaleEpoch {
+	e.propose(w.encode(command.Request{}, impossible(hello)), func(a answer) {
+		if a.known && a.result.Code != command.WrongMachine && a.result.Code != command.StaleEpoch && a.result.Code != command.BadRequest {
 			w.fail("another machine came in as %s: %q", h.name, a.result.Code)
 		}
 	})
+}
+
+// impossible is a registration that is refused in any case, should its host be
+// retired before it is applied: it must not make a host that nobody is.
+func impossible(hello wire.Hello) *command.AgentRegister {
+	body := registration(hello)
+	body.Devices = append(body.Devices, command.DeviceSpec{Name: "no:name"})
+	return body
 }
 
 // foreignWord is what nobody with a good reason says: a raise of the feature
@@ -164,9 +173,9 @@ func (w *World) former(e *epoch) {
 	hello := h.hello()
 	hello.MachineID, hello.BootID, hello.Jobs = a.MachineID, a.BootID, nil
 	hello.Instance = a.Former[w.rng.IntN(len(a.Former))]
-	e.propose(w.encode(command.Request{}, registration(hello)), func(a answer) {
+	e.propose(w.encode(command.Request{}, impossible(hello)), func(a answer) {
 		switch {
-		case !a.known || a.result.Code == command.StaleEpoch || a.result.Code == command.WrongMachine:
+		case !a.known || a.result.Code == command.StaleEpoch || a.result.Code == command.WrongMachine || a.result.Code == command.BadRequest:
 		case a.result.Code == command.StaleInstance:
 			w.counts.FormerRefused++
 		default:

@@ -23,6 +23,9 @@ type operator struct {
 	// absent, a host silent and without leases, a write-off withheld.
 	since map[string]time.Duration
 	away  bool // nobody looks
+	// hurry is a host that is cut off and that somebody has given up: its leases
+	// end by force and it is retired, whatever runs there still.
+	hurry string
 }
 
 // stands reports whether something has been so for operatorWaits. With now
@@ -51,7 +54,7 @@ func (o *operator) round() {
 	for _, d := range view.Devices() {
 		sick := d.State == model.DeviceUnhealthy || d.Absent && d.Lease == 0
 		if o.stands("device "+d.ID, sick) {
-			o.attend(d)
+			o.attend(e, d)
 		}
 	}
 	for _, a := range view.Agents() {
@@ -68,13 +71,23 @@ func (o *operator) round() {
 	}
 }
 
+// say proposes what was true a moment ago, once: repeated minutes later it need
+// not be true any more.
+func (o *operator) say(e *epoch, body any, done func(answer)) {
+	e.propose(o.w.encode(command.Request{}, body), func(a answer) {
+		if a.known {
+			done(a)
+		}
+	})
+}
+
 func (w *World) hostNamed(name string) *host {
 	return w.hosts[slices.IndexFunc(w.hosts, func(h *host) bool { return h.name == name })]
 }
 
 // attend looks at a device in quarantine, or one that its host no longer
 // declares.
-func (o *operator) attend(d *model.Device) {
+func (o *operator) attend(e *epoch, d *model.Device) {
 	h := o.w.hostNamed(d.Host)
 	if t := h.treeOn(d.Name); t != nil {
 		if o.w.calm && h.record(t.key) == nil {
@@ -84,14 +97,14 @@ func (o *operator) attend(d *model.Device) {
 		return
 	}
 	starts := slices.ContainsFunc(h.records, func(r *record) bool { return r.device == d.Name && r.phase == wire.PhaseStarting })
-	if h.gone || starts || d.Lease != 0 && o.w.calm {
+	if h.gone || starts || d.Lease != 0 {
 		return
 	}
-	if d.Lease == 0 && (d.Absent || o.w.rng.IntN(6) == 0) {
+	if d.Absent || o.w.rng.IntN(6) == 0 {
 		if d.Absent && o.w.calm {
 			return // the grace has to do for who waits for it
 		}
-		o.w.clients.ask(&command.DeviceRetire{Device: d.ID}, func(a answer) {
+		o.say(e, &command.DeviceRetire{Device: d.ID}, func(a answer) {
 			if a.result.Code == command.OK {
 				o.w.counts.DevicesRetired++
 			}
@@ -101,8 +114,7 @@ func (o *operator) attend(d *model.Device) {
 	if d.State != model.DeviceUnhealthy {
 		return
 	}
-	// With a live lease it is refused; the witness sees to that.
-	o.w.clients.ask(&command.DeviceClear{Device: d.ID}, func(a answer) {
+	o.say(e, &command.DeviceClear{Device: d.ID}, func(a answer) {
 		if a.result.Code == command.OK {
 			o.w.counts.Cleared++
 		}
@@ -115,7 +127,7 @@ func (o *operator) attendHost(e *epoch, view *fsm.View, name string) {
 	h := o.w.hostNamed(name)
 	leases := view.LeasesOn(name)
 	if len(leases) > 0 {
-		if h.gone && (o.w.calm || o.w.chance(10)) {
+		if h.gone && (o.w.calm || o.w.chance(10)) || o.hurry == name && !o.w.calm {
 			for _, j := range view.LiveJobsOn(name) {
 				o.w.clients.ask(&command.LeaseRelease{Job: j.Number, By: "root", Admin: true, Force: true, Detached: true}, func(a answer) {
 					if a.result.Code == command.OK {
@@ -127,11 +139,13 @@ func (o *operator) attendHost(e *epoch, view *fsm.View, name string) {
 		return
 	}
 	named := !slices.ContainsFunc(h.trees, func(t *tree) bool { return h.record(t.key) == nil })
-	if !named || !h.gone && (o.w.calm || !o.w.chance(10)) || !o.stands("host "+name, true) {
+	if !named || !h.gone && (o.w.calm || o.hurry != name && !o.w.chance(10)) || !o.stands("host "+name, true) {
 		return
 	}
-	h.retiredAlive = !h.gone
-	o.w.clients.ask(&command.DeviceRetire{Host: name}, func(a answer) {
+	if h.retiredAlive = !h.gone; len(h.trees) > 0 {
+		o.w.counts.RetiredAlive++
+	}
+	o.say(e, &command.DeviceRetire{Host: name}, func(a answer) {
 		if a.result.Code == command.OK {
 			o.w.counts.HostsRetired++
 			o.comesBack(h)

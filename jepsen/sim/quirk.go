@@ -52,6 +52,10 @@ const (
 	QuirkKeepUnregistered
 	// QuirkSayWithheld: leaders say again and again what is withheld.
 	QuirkSayWithheld
+	// QuirkProveAhead: hosts prove while orders wait for the disk.
+	QuirkProveAhead
+	// QuirkObeyLate: hosts start what has waited for the disk, however long.
+	QuirkObeyLate
 	// QuirkNoExtend: leaders do not order extensions.
 	QuirkNoExtend
 	// QuirkNoWatchdog: hosts let processes run past their limits.

@@ -42,3 +42,35 @@ func TestAWithheldWriteOffLeavesTheLogAtRest(t *testing.T) {
 		}
 	})
 }
+
+// frozenStart has a job ordered to a host whose disk is frozen for a while, under
+// bounds that let its lease end meanwhile.
+func frozenStart(w *World, manual bool, frozen time.Duration) {
+	h := w.hosts[0]
+	h.manual, h.container = manual, false
+	w.clients.set(command.Setting{Name: "lease_unstarted_ms", Value: 10_000}, command.Setting{Name: "holdoff_ms", Value: 10_000},
+		command.Setting{Name: "flap_limit", Value: 3})
+	h.stopAgent()
+	w.Run(time.Second)
+	h.startAgent()
+	w.Run(15 * time.Second)
+	h.frozen = w.now + frozen
+	w.pin(w.device(h))
+	w.Run(frozen - 10*time.Millisecond)
+	w.cut(h, 500*time.Millisecond) // what is started now is not ended at once
+	w.Run(30 * time.Second)
+}
+
+// The disk of a host is frozen for longer than a lease may wait for its start.
+// The order is not to be seen on the host, and is still to be obeyed: the host
+// must not prove that its device is free.
+func TestAHostProvesNothingWhileAnOrderWaits(t *testing.T) {
+	both(t, QuirkProveAhead, func(w *World) { frozenStart(w, false, 11500*time.Millisecond) })
+}
+
+// The disk is frozen for so long that a person has cleared the device, on which
+// nothing runs, when the order gets its turn. It is left to a repetition that
+// does not come.
+func TestAStartThatWaitedForLongIsLeftToItsRepetition(t *testing.T) {
+	both(t, QuirkObeyLate, func(w *World) { frozenStart(w, true, time.Minute) })
+}

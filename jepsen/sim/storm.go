@@ -40,6 +40,8 @@ func (w *World) storm(steps int) {
 		{3, w.newFacts},
 		{2, w.fault},
 		{1, w.restartInHoldoff},
+		{1, w.givenUp},
+		{2, w.freeze},
 		{1, w.foreignWord},
 		{3, w.slowNetwork},
 		{3, func() { w.Run(w.between(20*time.Second, 120*time.Second)) }},
@@ -166,6 +168,30 @@ func (w *World) restartInHoldoff() {
 		if w.rng.IntN(2) == 0 {
 			w.restart(h, w.between(100*time.Millisecond, 5*time.Second))
 		}
+	}
+}
+
+// freeze lets the disk of a host take nothing for a while. Its agent goes on.
+func (w *World) freeze() {
+	h := w.anyHost()
+	h.frozen = w.now + w.between(time.Second, 90*time.Second)
+	w.counts.Frozen++
+	w.note("the disk of %s is frozen until %.3fs", h.name, h.frozen.Seconds())
+}
+
+// givenUp cuts off a host with jobs, and the operator does not wait for it.
+func (w *World) givenUp() {
+	for _, h := range w.hosts {
+		if len(h.trees) == 0 {
+			continue
+		}
+		until := w.now + w.between(60*time.Second, 180*time.Second)
+		w.note("host %s is cut off until %.3fs, and given up", h.name, until.Seconds())
+		w.operator.hurry = h.name
+		for _, n := range w.nodes {
+			h.cutIn[n.id], h.cutOut[n.id] = until, until
+		}
+		return
 	}
 }
 
