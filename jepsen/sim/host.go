@@ -237,8 +237,8 @@ func (h *host) beat(instance string) {
 		h.dropped(s)
 		return
 	}
-	jobs := h.jobs()
-	h.w.send(h, s.e.n, false, func() { s.receive(func() { s.heartbeat(jobs) }) })
+	jobs, at := h.jobs(), h.w.now
+	h.w.send(h, s.e.n, false, func() { s.receive(func() { s.heartbeat(jobs, at) }) })
 	h.sendOutcomes(false)
 	h.tellFacts()
 	h.tellNews()

@@ -30,7 +30,8 @@ type session struct {
 	neglect map[jobKey]int // see witness.neglected
 	proven  time.Duration  // when proof was asked for last
 	proving bool
-	newsSeq int // of the last news taken
+	beat    time.Duration // when the newest heartbeat taken was sent
+	newsSeq int           // of the last news taken
 
 	facts     factBook // host's side
 	factsSeq  uint64   // leader's side: of the last facts taken
@@ -143,10 +144,13 @@ func (s *session) receive(take func()) {
 	take()
 }
 
-func (s *session) heartbeat(jobs []wire.ReportedJob) {
-	s.name(jobs)
-	for _, j := range jobs {
-		s.e.named[j.Lease] = s.w.now
+func (s *session) heartbeat(jobs []wire.ReportedJob, sent time.Duration) {
+	if sent >= s.beat { // else it was overtaken, which no connection does
+		s.beat = sent
+		s.name(jobs)
+		for _, j := range jobs {
+			s.e.named[j.Lease] = s.w.now
+		}
 	}
 	index, prove := s.e.n.m.Index(), s.wantsProof()
 	s.w.send(s.h, s.e.n, true, func() { s.h.heartbeatAcked(s, index, prove) })

@@ -270,7 +270,7 @@ func (x *witness) neglected(e *epoch) {
 		return
 	}
 	for _, s := range e.sessions {
-		if s.h.session != s {
+		if s.h.session != s || s.h.frozen > x.w.now-neglectTicks*time.Second {
 			continue
 		}
 		for _, r := range s.h.records {

@@ -19,7 +19,7 @@ func (x *witness) limited(h *host, r *record) {
 		return
 	case s == nil || !s.open || s.since > before || w.log.leader != s.e.n || w.log.term != s.e.term || s.e.n.lag > before:
 		return
-	case h.cutIn[s.e.n.id] > before || h.cutOut[s.e.n.id] > before:
+	case h.cutIn[s.e.n.id] > before || h.cutOut[s.e.n.id] > before || h.frozen > before:
 		return
 	}
 	w.fail("law 1: job %d was granted %d s at %v, and its host ended it after %d s", j.Number, j.MaxRuntimeS, x.granted[j.Number], r.limit)
