@@ -94,6 +94,9 @@ func (a agents) Prove(ctx context.Context, hello wire.Hello) error {
 	if known := a.c.machine.View().Agent(hello.Host); known == nil || known.Instance != hello.Instance {
 		return nil // another process speaks for the host now
 	}
+	if hello.Index < a.c.quarantines.last(hello.Host) {
+		return nil // it was asked before the latest quarantine, and is asked again
+	}
 	result, _, err := a.c.propose(ctx, &command.Recover{
 		Host: hello.Host, Instance: hello.Instance, Jobs: jobRefs(hello), Proof: proofOf(hello), RequireManualClear: hello.RequireManualClear,
 	})

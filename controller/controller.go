@@ -31,17 +31,18 @@ type Controller struct {
 	node     *raftnode.Node
 	hub      *session.Hub
 
-	role       session.RoleCell
-	live       *session.Liveness
-	reach      *reach
-	clocks     *clocks
-	notify     *notifier
-	peerClient *api.PeerClient
-	verdicts   *verdictGate
-	words      words
-	doubts     doubts
-	alarms     alarms
-	opened     chan struct{} // closed when node is set
+	role        session.RoleCell
+	live        *session.Liveness
+	reach       *reach
+	clocks      *clocks
+	notify      *notifier
+	peerClient  *api.PeerClient
+	verdicts    *verdictGate
+	words       words
+	doubts      doubts
+	quarantines quarantines
+	alarms      alarms
+	opened      chan struct{} // closed when node is set
 
 	told told
 
@@ -308,6 +309,10 @@ func (c *Controller) applied(_, _ uint64, events []command.Event) {
 			command.EventJobExtended:
 			if e.Host != "" {
 				c.hub.Nudge(e.Host)
+			}
+		case command.EventDeviceState:
+			if e.Reason != "" {
+				c.quarantines.note(e.Host, e.Index)
 			}
 		case command.EventCheckpoint:
 			c.compared()

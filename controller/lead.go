@@ -24,6 +24,7 @@ func (c *Controller) lead(ctx context.Context, epoch raftnode.Epoch) error {
 	c.hub.Reset()
 	c.words.reset()
 	c.doubts.reset()
+	c.quarantines.reset()
 	c.told.leads()
 	c.setRole(&session.Role{Leading: true, Epoch: ctx, Generation: c.identity.Self().Generation, Term: epoch.Term})
 	defer c.setRole(nil)

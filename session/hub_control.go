@@ -305,8 +305,9 @@ func (s *controlSession) take(msg wire.AgentMessage) error {
 		s.name(msg.Heartbeat.Jobs)
 		s.hub.heard(s, msg.Heartbeat)
 		s.wake()
+		prove := s.wantsProof() // before the index, which the proof comes back with
 		return s.out.send(wire.AgentMessage{HeartbeatAck: &wire.HeartbeatAck{
-			Seq: msg.Heartbeat.Seq, Index: s.hub.backend.Index(), Controllers: s.hub.backend.Controllers(), Prove: s.wantsProof()}})
+			Seq: msg.Heartbeat.Seq, Index: s.hub.backend.Index(), Controllers: s.hub.backend.Controllers(), Prove: prove}})
 	case msg.Hello != nil:
 		s.proof(*msg.Hello)
 	case msg.OrderAck != nil:

@@ -338,15 +338,22 @@ func TestAHostProvesNothingWhileAnOrderWaits(t *testing.T) {
 		time.Sleep(time.Second)
 		c1.want(want(2, 11, model.JobAssigned))
 		c1.mu.Lock()
-		c1.wantsProof = true
+		c1.wantsProof, c1.index = true, 7
 		c1.mu.Unlock()
-		time.Sleep(58 * time.Second)
+		time.Sleep(30 * time.Second)
+		c1.mu.Lock()
+		c1.index = 9
+		c1.mu.Unlock()
+		time.Sleep(28 * time.Second)
 		if n := c1.proofCount(); n != 0 {
 			t.Errorf("%d proofs while a start waits", n)
 		}
 		within(t, 20*time.Second, "proof", func() bool { return c1.proofCount() > 0 })
 		c1.mu.Lock()
 		named, sessions := len(c1.proofs[0].Jobs), len(c1.admitted)
+		if index := c1.proofs[0].Index; index != 7 {
+			t.Errorf("a proof that was asked for at index 7 speaks for %d", index)
+		}
 		c1.mu.Unlock()
 		if named == 0 || sessions != 1 {
 			t.Errorf("the proof names %d jobs, in session %d", named, sessions)

@@ -44,6 +44,7 @@ type duty struct {
 	order wire.Order
 	prove bool
 	at    time.Time // when it came
+	index uint64    // of the leader's table when it wished for a proof
 }
 
 // Why a session ends by the agent's own choice.
@@ -151,6 +152,7 @@ func (s *linkSession) obey(ctx context.Context, failed chan<- error) {
 func (s *linkSession) answer(ctx context.Context, d duty) wire.AgentMessage {
 	if d.prove {
 		hello := s.link.hello()
+		hello.Index = d.index // what came later may be about what is not looked for here
 		return wire.AgentMessage{Hello: &hello}
 	}
 	if d.order.Kind == wire.OrderStart && time.Since(d.at) >= resendAfter {
@@ -175,7 +177,7 @@ func (s *linkSession) take(msg wire.AgentMessage) (*ending, error) {
 		s.controllers(msg.HeartbeatAck.Controllers)
 		if msg.HeartbeatAck.Prove {
 			select {
-			case s.duties <- duty{prove: true, at: time.Now()}:
+			case s.duties <- duty{prove: true, at: time.Now(), index: msg.HeartbeatAck.Index}:
 			default: // it is asked for again
 			}
 		}

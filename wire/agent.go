@@ -99,7 +99,7 @@ type Hello struct {
 	BootID             string        `cbor:"4,keyasint"`
 	Instance           string        `cbor:"5,keyasint"`
 	Term               uint64        `cbor:"6,keyasint"` // highest seen, from disk
-	Index              uint64        `cbor:"7,keyasint"` // highest seen
+	Index              uint64        `cbor:"7,keyasint"` // highest seen; of a later hello that of the ack which wished for it
 	Devices            []AgentDevice `cbor:"8,keyasint"`
 	Jobs               []ReportedJob `cbor:"9,keyasint"`
 	Proof              HostProof     `cbor:"10,keyasint"`
