@@ -157,7 +157,9 @@ func (s *session) prove(hello wire.Hello) {
 			s.proving = false
 			leave()
 		}
-		if known := s.e.n.m.View().Agent(hello.Host); known == nil || known.Instance != hello.Instance {
+		known := s.e.n.m.View().Agent(hello.Host)
+		old := hello.Index < s.e.quarantines[hello.Host] && !s.w.broken(QuirkOldProof)
+		if known == nil || known.Instance != hello.Instance || old {
 			done(answer{})
 			return
 		}

@@ -255,6 +255,7 @@ func (h *host) heartbeatAcked(s *session, index uint64, prove bool) {
 			h.proven = max(h.proven, index)
 		}
 		hello := h.hello()
+		hello.Index = index
 		h.w.send(h, s.e.n, false, func() { s.receive(func() { s.prove(hello) }) })
 	}
 	switch {

@@ -42,9 +42,12 @@ type epoch struct {
 	tending   tending
 	told      map[string]onWay // by host, see doubts
 	tells     int
-	stuck     map[uint64]int // ticks for which a job was held by a dead host
-	late      int            // ticks for which a job was unserved past the grace
-	waiting   []func()
+	// quarantines has the index at which a device of a host last went into
+	// quarantine: a proof that was asked for before says nothing about it.
+	quarantines map[string]uint64
+	stuck       map[uint64]int // ticks for which a job was held by a dead host
+	late        int            // ticks for which a job was unserved past the grace
+	waiting     []func()
 }
 
 type jobKey struct{ job, lease uint64 }
@@ -55,7 +58,7 @@ func (n *node) begin(term uint64) *epoch {
 		w: n.w, n: n, term: term, began: n.w.now, ordered: map[jobKey]bool{}, named: map[uint64]time.Duration{},
 		wall: wallStartMS*int64(time.Millisecond) + int64(n.w.now) + int64(n.wall),
 		live: rc.NewLiveness(clock(n.w.now)), detached: map[string]time.Duration{},
-		told:    map[string]onWay{},
+		told: map[string]onWay{}, quarantines: map[string]uint64{},
 		tending: tending{said: map[string]word{}, refused: map[string]word{}},
 	}
 	n.epoch = e
@@ -253,6 +256,14 @@ func (e *epoch) sessionOf(host string) *session {
 		}
 	}
 	return nil
+}
+
+func (e *epoch) noteQuarantines(events []command.Event) {
+	for _, ev := range events {
+		if ev.Kind == command.EventDeviceState && ev.Reason != "" {
+			e.quarantines[ev.Host] = ev.Index
+		}
+	}
 }
 
 // react lets the sessions look again at the hosts that events name.

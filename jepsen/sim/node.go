@@ -74,6 +74,9 @@ func (n *node) apply(place int, e logged) {
 	}
 	results = results[extra : len(results)-extra]
 	n.w.witness.applied(n, place, e, before, results, events)
+	for _, believed := range n.w.allEpochs(n) {
+		believed.noteQuarantines(events)
+	}
 	if n.w.log.leader == n && e.batch.epoch == n.epoch && !n.epoch.ended && n.epoch.term == e.term {
 		n.epoch.open = true
 		e.batch.settle(results, e.index)

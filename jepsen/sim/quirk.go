@@ -54,6 +54,9 @@ const (
 	QuirkSayWithheld
 	// QuirkProveAhead: hosts prove while orders wait for the disk.
 	QuirkProveAhead
+	// QuirkOldProof: leaders take a proof that they asked for before the latest
+	// quarantine of its host.
+	QuirkOldProof
 	// QuirkObeyLate: hosts start what has waited for the disk, however long.
 	QuirkObeyLate
 	// QuirkNoExtend: leaders do not order extensions.

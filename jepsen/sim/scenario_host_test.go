@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"rcd/fsm/command"
+	"rcd/model"
 )
 
 // A silent host is taken in again, and its retirement is applied before any
@@ -40,6 +41,33 @@ func TestAWithheldWriteOffLeavesTheLogAtRest(t *testing.T) {
 		if n := len(w.log.committed) - before; n > 0 {
 			w.fail("while a write-off is withheld the log grew by %d entries in 5 minutes", n)
 		}
+	})
+}
+
+// A host whose disk is frozen is asked for a proof for one device. Behind that
+// wish comes a start for the other one, whose lease then ends, too. The proof
+// must not speak for the second device.
+func TestAProofSaysNothingOfALaterQuarantine(t *testing.T) {
+	both(t, QuirkOldProof, func(w *World) {
+		h := w.hosts[0]
+		if h.manual, h.container = false, false; len(h.devices) == 1 {
+			h.addDevice()
+		}
+		w.clients.set(command.Setting{Name: "lease_unstarted_ms", Value: 10_000}, command.Setting{Name: "holdoff_ms", Value: 10_000},
+			command.Setting{Name: "flap_limit", Value: 3})
+		h.stopAgent()
+		w.Run(time.Second)
+		h.startAgent()
+		w.Run(15 * time.Second)
+		h.frozen = w.now + 17500*time.Millisecond
+		w.pin(w.device(h))
+		w.Run(6500 * time.Millisecond)
+		w.pin(model.DeviceID(h.name, h.devices[1].Name))
+		w.Run(h.frozen - w.now - 10*time.Millisecond)
+		for _, n := range w.nodes { // what is started now is not ended at once
+			h.cutIn[n.id] = w.now + 500*time.Millisecond
+		}
+		w.Run(30 * time.Second)
 	})
 }
 
