@@ -143,7 +143,10 @@ func (s *step) jobs() {
 }
 
 func (s *step) prunedJob(was *model.Job) {
-	if !was.State.Terminal() || !s.accepts(func(b any) bool { _, ok := b.(*command.JobPrune); return ok }) {
+	ended := was.State.Terminal() || slices.ContainsFunc(s.events, func(e command.Event) bool { // in this very entry
+		return e.Kind == command.EventJobEnded && e.Job == was.Number
+	})
+	if !ended || !s.accepts(func(b any) bool { _, ok := b.(*command.JobPrune); return ok }) {
 		s.w.fail("law 2: job %d (%s) vanished at index %d", was.Number, was.State, s.index)
 	}
 	s.x.pruned[was.Number] = true

@@ -129,7 +129,7 @@ func (s *step) unservedEnd(was, is *model.Job) {
 	switch {
 	case was == nil || was.State != model.JobQueued || is.State != model.JobKilled || is.Origin != model.OriginDevice:
 		return
-	case was.Pinned != "" && s.now.Device(was.Pinned) == nil:
+	case was.Pinned != "" && s.old.Device(was.Pinned) != nil && s.retired(was.Pinned, s.old.Device(was.Pinned).Host):
 		s.w.counts.RetiredJobs++
 		return
 	}
