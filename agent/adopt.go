@@ -33,7 +33,7 @@ func (a *agent) adopt() error {
 			a.janitor.add(k)
 			continue
 		}
-		j, err := a.load(k)
+		j, err := a.load(k, false)
 		if errors.Is(err, errNotBegun) {
 			err = a.unbegin(k)
 		}
@@ -79,8 +79,9 @@ func (a *agent) jobKeys() ([]key, error) {
 
 // load reads a job from its directory. errNotBegun if none has begun there. A
 // record that cannot be read makes the job an ended one whose device waits for
-// a person.
-func (a *agent) load(k key) (*job, error) {
+// a person. told: its outcome has been told before; of another job that the
+// shim has ended, follow makes the outcome.
+func (a *agent) load(k key, told bool) (*job, error) {
 	j := a.newJob(k, nil)
 	var o wire.Outcome
 	err := readRecord(filepath.Join(j.dir, outcomeFile), kindOutcome, &o)
@@ -117,7 +118,11 @@ func (a *agent) load(k key) (*job, error) {
 			close(j.cancel)
 		}
 	case shim.Ended:
-		j.ended(a.outcomeOf(j, h))
+		if told {
+			j.ended(a.outcomeOf(j, h))
+			break
+		}
+		j.phase = wire.PhaseRunning
 	}
 	return j, nil
 }

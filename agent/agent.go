@@ -47,6 +47,7 @@ type agent struct {
 	proofs    proofCache
 	janitor   *janitor
 	keeper    *keeper
+	checks    []check // in the order in which they are made
 
 	ctx  context.Context // ends when the agent stops
 	wait sync.WaitGroup

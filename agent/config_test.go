@@ -34,12 +34,19 @@ devices:
     labels: {vram: 80G, ecc: true, slot: 3}
     kind: simulated
     on_acquire: /bin/true
+    release_linger: 1s
+  - {name: gpu2, uuid: GPU-1}
+  - auto
 require_manual_clear: true
 spool_bound: 1048576
 kill_grace: 3s
 heartbeat_interval: 10s
 poll_wait: 30s
 hooks: {timeout: 5s}
+probe_dir: /srv/probe.d
+probe_interval: 1m
+verify_timeout: 1s
+xid: {31: device}
 sheet_dir: /srv/sheets
 `)
 	if err != nil {
@@ -47,7 +54,16 @@ sheet_dir: /srv/sheets
 	}
 	want := Config{
 		Controllers: []string{"10.0.0.1:7401", "c2.example:7401"}, Token: "secret", Host: "box", DataDir: "/srv/rc",
-		Devices:            []Device{{Name: "gpu0"}, {Name: "gpu1", MaxRuntime: time.Hour, Labels: map[string]string{"vram": "80G", "ecc": "true", "slot": "3"}}},
+		Devices: []Device{
+			{Name: "gpu0", Hooks: Hooks{Timeout: 5 * time.Second, Linger: 30 * time.Second}},
+			{Name: "gpu1", MaxRuntime: time.Hour, Labels: map[string]string{"vram": "80G", "ecc": "true", "slot": "3"}, Simulated: true,
+				Hooks: Hooks{OnAcquire: "/bin/true", Timeout: 5 * time.Second, Linger: time.Second}},
+			{Name: "gpu2", Bind: "GPU-1", Hooks: Hooks{Timeout: 5 * time.Second, Linger: 30 * time.Second}},
+		},
+		Auto:               true,
+		Probes:             Probes{Dir: "/srv/probe.d", Interval: time.Minute, Timeout: 5 * time.Second},
+		Verify:             Verify{Dir: DefaultVerifyDir, Timeout: time.Second, Budget: 2 * time.Minute},
+		XIDs:               map[uint64]XIDMeaning{31: XIDDevice},
 		RequireManualClear: true, SpoolBound: 1 << 20, KillGrace: 3 * time.Second, KeepJobs: defaultKeepJobs, KeepBytes: defaultKeepBytes,
 		SheetDir: "/srv/sheets",
 		Notices:  c.Notices,
@@ -55,7 +71,7 @@ sheet_dir: /srv/sheets
 	if !reflect.DeepEqual(c, want) {
 		t.Errorf("got  %+v\nwant %+v", c, want)
 	}
-	for _, key := range []string{"heartbeat_interval", "poll_wait", "hooks", "device gpu1"} {
+	for _, key := range []string{"heartbeat_interval", "poll_wait"} {
 		if !slices.ContainsFunc(c.Notices, func(n string) bool { return strings.Contains(n, key) }) {
 			t.Errorf("no notice about %s in %q", key, c.Notices)
 		}
@@ -89,6 +105,9 @@ func TestConfigMistakesAreNamed(t *testing.T) {
 		{"a ceiling below a second", "controllers: [a:1]\ndevices: [{name: a, max_runtime: 10ms}]\n", "below 1s"},
 		{"a duration that is none", "controllers: [a:1]\ndevices: [{name: a, max_runtime: soon}]\n", "soon"},
 		{"an unknown kind", "controllers: [a:1]\ndevices: [{name: a, kind: fpga}]\n", "simulated"},
+		{"a blank hook", "controllers: [a:1]\ndevices: [{name: a, on_release: \" \"}]\n", "path of an executable"},
+		{"a GPU named twice over", "controllers: [a:1]\ndevices: [{name: a, uuid: GPU-1, pci: \"0:1:0\"}]\n", "leave one out"},
+		{"an unknown meaning of an XID", rest + "xid: {31: shrug}\n", "write device, job or ignore"},
 		{"a host with a colon", rest + "host: a:b\n", "no colon"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

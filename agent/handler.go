@@ -124,9 +124,14 @@ func (a *agent) recall(k key) *job {
 	if _, err := os.Stat(mark); err != nil {
 		return nil
 	}
-	j, err := a.load(k)
+	j, err := a.load(k, true)
 	if err != nil || j == nil || j.outcome == nil {
 		a.log.Warn("record of an acked job cannot be told again", "job", k.job, "lease", k.lease, "error", err)
+		return nil
+	}
+	// Told once means never to be concluded again, also by the next agent.
+	if err := writeRecord(filepath.Join(dir, outcomeFile), kindOutcome, *j.outcome); err != nil {
+		a.log.Warn("outcome of an acked job not kept", "job", k.job, "error", err)
 		return nil
 	}
 	if err := os.Remove(mark); err != nil {

@@ -169,7 +169,7 @@ func (a *agent) follow(j *job, h *shim.Handle) {
 	}
 	select {
 	case <-h.Done():
-		a.finish(j, a.outcomeOf(j, h))
+		a.conclude(j, h)
 	case <-a.ctx.Done():
 	}
 }

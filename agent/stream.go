@@ -196,7 +196,7 @@ func (a *agent) find(number uint64) (found, <-chan struct{}, error) {
 	if release == nil {
 		return found{}, wake, nil
 	}
-	j, err := a.load(k)
+	j, err := a.load(k, true)
 	if err != nil || j.handle == nil {
 		release()
 		if err != nil && !errors.Is(err, errNotBegun) {
