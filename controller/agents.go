@@ -49,7 +49,7 @@ func (a agents) Admit(ctx context.Context, hello wire.Hello) (session.Admission,
 			"the host name %q belongs to another machine; give this one a name of its own, or have an operator retire the old one", hello.Host)}
 	}
 	if known == nil || known.Instance != hello.Instance {
-		result, _, err := a.c.propose(ctx, registration(hello))
+		result, _, err := a.c.propose(ctx, session.Registration(hello))
 		if err != nil {
 			return none, fmt.Errorf("register %s: %w", hello.Host, err)
 		}
@@ -66,22 +66,7 @@ func (a agents) Admit(ctx context.Context, hello wire.Hello) (session.Admission,
 // used up waits for a person, and so does every device of a host that asked for
 // it; a job that the host still names must be gone first.
 func (a agents) WantsProof(hello wire.Hello) bool {
-	if hello.RequireManualClear {
-		return false
-	}
-	view := a.c.machine.View()
-	for _, d := range view.DevicesOn(hello.Host) {
-		if d.State != model.DeviceUnhealthy || d.Lease != 0 {
-			continue
-		}
-		switch d.Reason {
-		case model.ReasonWorkerLost, model.ReasonLeaseExpired, model.ReasonRegistration:
-			if h, err := view.RecoveryHistory(d.ID); err == nil && h.Remaining > 0 {
-				return true
-			}
-		}
-	}
-	return false
+	return !hello.RequireManualClear && a.c.machine.View().ProofWanted(hello.Host)
 }
 
 // Prove implements session.Backend. Only a clean proof is worth an entry.
@@ -97,44 +82,11 @@ func (a agents) Prove(ctx context.Context, hello wire.Hello) error {
 	if hello.Index < a.c.quarantines.last(hello.Host) {
 		return nil // it was asked before the latest quarantine, and is asked again
 	}
-	result, _, err := a.c.propose(ctx, &command.Recover{
-		Host: hello.Host, Instance: hello.Instance, Jobs: jobRefs(hello), Proof: proofOf(hello), RequireManualClear: hello.RequireManualClear,
-	})
+	result, _, err := a.c.propose(ctx, session.Recovery(hello))
 	if err == nil && result.Code != command.OK {
 		err = fmt.Errorf("proof of %s refused: %s: %s", hello.Host, result.Code, result.Message)
 	}
 	return err
-}
-
-func registration(hello wire.Hello) *command.AgentRegister {
-	body := &command.AgentRegister{
-		Host: hello.Host, MachineID: hello.MachineID, BootID: hello.BootID, Instance: hello.Instance,
-		RequireManualClear: hello.RequireManualClear, Proof: proofOf(hello), Jobs: jobRefs(hello),
-	}
-	for _, d := range hello.Devices {
-		body.Devices = append(body.Devices, command.DeviceSpec{
-			Name: d.Name, MaxRuntimeS: d.MaxRuntimeS, Declared: session.KeyValues(d.Declared), Detected: session.KeyValues(d.Detected),
-			KeepDetected: d.KeepDetected, Begun: d.Begun,
-		})
-	}
-	return body
-}
-
-func proofOf(hello wire.Hello) command.Proof {
-	return command.Proof{
-		Isolated:         hello.Proof.Isolated,
-		SurvivorsChecked: hello.Proof.SurvivorsChecked,
-		SurvivorsFound:   hello.Proof.SurvivorsFound,
-		Detail:           hello.Proof.Detail,
-	}
-}
-
-func jobRefs(hello wire.Hello) []command.JobRef {
-	var refs []command.JobRef
-	for _, j := range hello.Jobs {
-		refs = append(refs, command.JobRef{Job: j.Job, Lease: j.Lease})
-	}
-	return refs
 }
 
 // Desired implements session.Backend.

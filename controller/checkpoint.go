@@ -184,11 +184,12 @@ func (c *Controller) DigestAt(index uint64) api.DigestAt {
 // since. One that differs halts for good, before it applies another entry.
 func (c *Controller) compared() {
 	c.alarms.end(wire.AlarmNoMajority)
-	index, agreed := c.machine.View().Checkpoint()
-	own, known := c.machine.DigestAt(index)
-	if !known || own == agreed {
+	index, diverged := c.machine.Diverged()
+	if !diverged {
 		return
 	}
+	own, _ := c.machine.DigestAt(index)
+	_, agreed := c.machine.View().Checkpoint()
 	<-c.opened // the log is applied from within raftnode.Open on
 	c.node.Halt(fmt.Sprintf("at index %d the lease table here had digest %s, and %s at the majority of the controllers: this copy is damaged and must not be used. "+
 		"Keep a copy of %s for a report if you can, then empty it, remove %s from the cluster and let it rejoin as a new node",

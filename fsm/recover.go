@@ -54,6 +54,21 @@ func (t *txn) recoverDevices(host string, h hello) {
 	}
 }
 
+// ProofWanted reports whether a device of the host is in quarantine for a reason
+// that a fresh proof may answer. A device that has had its automatic returns
+// waits for a person, and one with a live lease for its job.
+func (v *View) ProofWanted(host string) bool {
+	for _, d := range v.devicesOn(host) {
+		if d.State != model.DeviceUnhealthy || d.Lease != 0 || gravity(d.Reason) != 1 {
+			continue
+		}
+		if h, err := v.RecoveryHistory(d.ID); err == nil && h.Remaining > 0 {
+			return true
+		}
+	}
+	return false
+}
+
 // leftovers are the devices on which a host still names a job without a live
 // lease there.
 type leftovers struct {

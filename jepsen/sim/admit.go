@@ -4,7 +4,6 @@ import (
 	"time"
 
 	"rcd/fsm/command"
-	"rcd/model"
 	rc "rcd/session"
 	"rcd/wire"
 )
@@ -61,7 +60,7 @@ func (e *epoch) admit(h *host, hello wire.Hello, leave func()) {
 		e.admitted(h, hello)
 		leave()
 	default:
-		e.propose(e.w.encode(command.Request{}, registration(hello)), func(a answer) {
+		e.propose(e.w.encode(command.Request{}, rc.Registration(hello)), func(a answer) {
 			switch {
 			case a.known && a.result.Code == command.OK:
 				e.admitted(h, hello)
@@ -84,35 +83,6 @@ func (e *epoch) admitted(h *host, hello wire.Hello) {
 	e.w.after(delay, func() { e.attach(h, hello) })
 }
 
-func registration(hello wire.Hello) *command.AgentRegister {
-	body := &command.AgentRegister{
-		Host: hello.Host, MachineID: hello.MachineID, BootID: hello.BootID, Instance: hello.Instance,
-		RequireManualClear: hello.RequireManualClear, Proof: proofOf(hello), Jobs: jobRefs(hello),
-	}
-	for _, d := range hello.Devices {
-		body.Devices = append(body.Devices, command.DeviceSpec{
-			Name: d.Name, MaxRuntimeS: d.MaxRuntimeS, Declared: rc.KeyValues(d.Declared), Detected: rc.KeyValues(d.Detected),
-			KeepDetected: d.KeepDetected, Begun: d.Begun,
-		})
-	}
-	return body
-}
-
-func proofOf(hello wire.Hello) command.Proof {
-	return command.Proof{
-		Isolated: hello.Proof.Isolated, SurvivorsChecked: hello.Proof.SurvivorsChecked,
-		SurvivorsFound: hello.Proof.SurvivorsFound,
-	}
-}
-
-func jobRefs(hello wire.Hello) []command.JobRef {
-	var refs []command.JobRef
-	for _, j := range hello.Jobs {
-		refs = append(refs, command.JobRef{Job: j.Job, Lease: j.Lease})
-	}
-	return refs
-}
-
 // proveEvery is how often a host is asked for another proof.
 const proveEvery = 10 * time.Second
 
@@ -127,22 +97,7 @@ func (s *session) wantsProof() bool {
 }
 
 func (e *epoch) wantsProof(hello wire.Hello) bool {
-	if hello.RequireManualClear {
-		return false
-	}
-	view := e.n.m.View()
-	for _, d := range view.DevicesOn(hello.Host) {
-		if d.State != model.DeviceUnhealthy || d.Lease != 0 {
-			continue
-		}
-		switch d.Reason {
-		case model.ReasonWorkerLost, model.ReasonLeaseExpired, model.ReasonRegistration:
-			if h, err := view.RecoveryHistory(d.ID); err == nil && h.Remaining > 0 {
-				return true
-			}
-		}
-	}
-	return false
+	return !hello.RequireManualClear && e.n.m.View().ProofWanted(hello.Host)
 }
 
 // prove hands a later hello to the lease table. Only a clean proof is worth an
@@ -164,9 +119,7 @@ func (s *session) prove(hello wire.Hello) {
 			return
 		}
 		s.w.counts.Proofs++
-		s.e.propose(s.w.encode(command.Request{}, &command.Recover{
-			Host: hello.Host, Instance: hello.Instance, Jobs: jobRefs(hello), Proof: proofOf(hello), RequireManualClear: hello.RequireManualClear,
-		}), done)
+		s.e.propose(s.w.encode(command.Request{}, rc.Recovery(hello)), done)
 	})
 }
 

@@ -5,6 +5,7 @@ import (
 
 	"rcd/fsm/command"
 	"rcd/model"
+	rc "rcd/session"
 	"rcd/wire"
 )
 
@@ -102,7 +103,7 @@ func (w *World) wrongMachine() {
 // impossible is a registration that is refused in any case, should its host be
 // retired before it is applied: it must not make a host that nobody is.
 func impossible(hello wire.Hello) *command.AgentRegister {
-	body := registration(hello)
+	body := rc.Registration(hello)
 	body.Devices = append(body.Devices, command.DeviceSpec{Name: "no:name"})
 	return body
 }
