@@ -39,7 +39,7 @@ type Controller struct {
 	peerClient  *api.PeerClient
 	verdicts    *verdictGate
 	words       words
-	doubts      doubts
+	doubts      session.Doubts
 	quarantines quarantines
 	alarms      alarms
 	opened      chan struct{} // closed when node is set

@@ -33,7 +33,7 @@ func (a agents) Facts(ctx context.Context, host, instance string, f wire.Facts) 
 }
 
 func (a agents) tellFacts(ctx context.Context, host, instance string, f wire.Facts) (uint64, error) {
-	view, all := a.c.machine.View(), a.c.doubts.about(host)
+	view, all := a.c.machine.View(), a.c.doubts.About(host)
 	if known := view.Agent(host); known == nil || known.Instance != instance {
 		return 0, fmt.Errorf("facts of %s: it has to register first", host)
 	}
@@ -57,7 +57,7 @@ func (a agents) tellFacts(ctx context.Context, host, instance string, f wire.Fac
 
 // recordFacts is record for what the rows are compared with later.
 func (a agents) recordFacts(ctx context.Context, host string, body any) (uint64, error) {
-	settle := a.c.doubts.propose(host)
+	settle := a.c.doubts.Propose(host)
 	index, err := a.record(ctx, body)
 	var refusal *session.Refusal
 	if err == nil || errors.As(err, &refusal) {
@@ -69,7 +69,7 @@ func (a agents) recordFacts(ctx context.Context, host string, body any) (uint64,
 // factsDigest returns the digest of what the table has of a host, nil when that
 // may change by what is on its way.
 func (a agents) factsDigest(view *fsm.View, hello wire.Hello) []byte {
-	if a.c.doubts.about(hello.Host) {
+	if a.c.doubts.About(hello.Host) {
 		return nil
 	}
 	return session.FactsOf(view, hello).Digest()

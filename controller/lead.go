@@ -23,7 +23,7 @@ func (c *Controller) lead(ctx context.Context, epoch raftnode.Epoch) error {
 	c.live.Reset(time.Now())
 	c.hub.Reset()
 	c.words.reset()
-	c.doubts.reset()
+	c.doubts.Reset()
 	c.quarantines.reset()
 	c.told.leads()
 	c.setRole(&session.Role{Leading: true, Epoch: ctx, Generation: c.identity.Self().Generation, Term: epoch.Term})

@@ -18,18 +18,18 @@ type factKey struct {
 	name  string
 }
 
-// factBook is what one session knows about who knows what. One message is under
-// way at a time. It belongs to run's goroutine.
-type factBook struct {
+// FactBook is what one session knows about who knows what of a host's facts. One
+// message is under way at a time. Not for concurrent use.
+type FactBook struct {
 	confirmed map[factKey]string // as the leader has answered for it
 	sent      map[factKey]string // by the message under way; nil if there is none
 	seq       uint64
 	at        time.Time // when it was sent
 }
 
-// agree notes that the leader's table has the facts with this digest: if the
+// Agree notes that the leader's table has the facts with this digest: if the
 // host holds the same, nothing is said again.
-func (b *factBook) agree(held wire.Facts, digest []byte) {
+func (b *FactBook) Agree(held wire.Facts, digest []byte) {
 	b.confirmed, b.sent = map[factKey]string{}, nil
 	if bytes.Equal(held.Digest(), digest) {
 		for _, item := range items(held) {
@@ -38,9 +38,9 @@ func (b *factBook) agree(held wire.Facts, digest []byte) {
 	}
 }
 
-// next returns the message to send now, nil if there is none. Without an answer
+// Next returns the message to send now, nil if there is none. Without an answer
 // for outcomeAgain the one before counts as lost.
-func (b *factBook) next(held wire.Facts, now time.Time) *wire.Facts {
+func (b *FactBook) Next(held wire.Facts, now time.Time) *wire.Facts {
 	if b.confirmed == nil || b.sent != nil && now.Sub(b.at) < outcomeAgain {
 		return nil
 	}
@@ -70,9 +70,9 @@ func (b *factBook) next(held wire.Facts, now time.Time) *wire.Facts {
 	return &out
 }
 
-// answered takes the leader's word for the message under way; a word for an
+// Answered takes the leader's word for the message under way; a word for an
 // earlier one changes nothing.
-func (b *factBook) answered(seq uint64) bool {
+func (b *FactBook) Answered(seq uint64) bool {
 	if b.sent == nil || seq != b.seq {
 		return false
 	}
@@ -103,7 +103,7 @@ func items(f wire.Facts) []item {
 
 // tellFacts sends what the leader does not know yet.
 func (s *linkSession) tellFacts() error {
-	msg := s.facts.next(s.link.handler.Facts(), time.Now())
+	msg := s.facts.Next(s.link.handler.Facts(), time.Now())
 	if msg == nil {
 		return nil
 	}
@@ -112,7 +112,7 @@ func (s *linkSession) tellFacts() error {
 
 // factsAcked takes the leader's answer and goes on with what is left.
 func (s *linkSession) factsAcked(ack wire.FactsAck) error {
-	if !s.facts.answered(ack.Seq) {
+	if !s.facts.Answered(ack.Seq) {
 		return nil
 	}
 	if ack.Code != "" {

@@ -26,7 +26,7 @@ type linkSession struct {
 	push     *time.Timer // runs while a follower knows no leader worth a try
 	avoided  string      // the leader it names, which has just failed
 	duties   chan duty
-	facts    factBook
+	facts    FactBook
 	faults   map[wire.DeviceFault]faultSaid
 }
 
@@ -209,7 +209,7 @@ func (s *linkSession) takeWelcome(w wire.Welcome) error {
 	s.link.book.welcomed(s.addr)
 	s.controllers(w.Controllers)
 	s.link.handler.Welcomed(w)
-	s.facts.agree(s.link.handler.Facts(), w.Facts)
+	s.facts.Agree(s.link.handler.Facts(), w.Facts)
 	s.link.log.Info("attached", "leader", w.Leader, "controller", s.addr, "term", w.Term)
 	return s.report(true)
 }

@@ -1,96 +1,13 @@
 package sim
 
 import (
-	"bytes"
 	"slices"
-	"time"
 
 	"rcd/fsm/command"
 	"rcd/model"
 	rc "rcd/session"
 	"rcd/wire"
 )
-
-// factBook is what one session of a host knows about who knows what, as package
-// session keeps it: one message is under way at a time.
-type factBook struct {
-	confirmed map[string]string
-	sent      []fact
-	under     bool // a message is under way
-	seq       uint64
-	at        time.Duration
-}
-
-// fact is one thing that a host tells, as text to compare.
-type fact struct {
-	key, text string
-	labels    *wire.DeviceFacts
-	sheet     *wire.SheetText
-}
-
-func factList(f wire.Facts) (all []fact) {
-	for i := range f.Labels {
-		text := ""
-		for _, l := range f.Labels[i].Detected {
-			text += l.Key + "=" + l.Value + ","
-		}
-		all = append(all, fact{key: "labels of " + f.Labels[i].Name, text: text, labels: &f.Labels[i]})
-	}
-	for i := range f.Sheets {
-		all = append(all, fact{key: "sheet of " + f.Sheets[i].Name, text: f.Sheets[i].Body, sheet: &f.Sheets[i]})
-	}
-	return all
-}
-
-// agree notes that the table has the facts with this digest.
-func (b *factBook) agree(held wire.Facts, digest []byte) {
-	b.confirmed, b.under = map[string]string{}, false
-	if bytes.Equal(held.Digest(), digest) {
-		for _, f := range factList(held) {
-			b.confirmed[f.key] = f.text
-		}
-	}
-}
-
-// next returns the message to send now, nil if there is none.
-func (b *factBook) next(held wire.Facts, now time.Duration, trusting bool) *wire.Facts {
-	if b.confirmed == nil || b.under && now-b.at < resendAfter {
-		return nil
-	}
-	var out wire.Facts
-	b.sent, b.under = nil, false
-	for _, f := range factList(held) {
-		if told, ok := b.confirmed[f.key]; ok && told == f.text {
-			continue
-		}
-		b.sent, b.under = append(b.sent, f), true
-		if !trusting {
-			delete(b.confirmed, f.key) // without an answer the table may have either
-		}
-		if f.sheet != nil {
-			out.Sheets = append(out.Sheets, *f.sheet)
-		} else {
-			out.Labels = append(out.Labels, *f.labels)
-		}
-	}
-	if !b.under {
-		return nil
-	}
-	b.seq++
-	out.Seq, b.at = b.seq, now
-	return &out
-}
-
-func (b *factBook) answered(seq uint64) bool {
-	if !b.under || seq != b.seq {
-		return false
-	}
-	for _, f := range b.sent {
-		b.confirmed[f.key] = f.text
-	}
-	b.under = false
-	return true
-}
 
 // facts returns all that the host has to tell of its devices.
 func (h *host) facts() wire.Facts {
@@ -114,18 +31,34 @@ func (h *host) tellFacts() {
 	if s == nil {
 		return
 	}
-	msg := s.facts.next(h.facts(), h.w.now, h.w.broken(QuirkTrustAnswers))
+	msg := s.facts.Next(h.facts(), clock(h.w.now))
 	if msg == nil {
 		return
 	}
+	if h.w.broken(QuirkTrustAnswers) && s.trusts(msg) {
+		return
+	}
 	if h.w.broken(QuirkForgetFacts) {
-		s.facts.answered(msg.Seq)
+		s.facts.Answered(msg.Seq)
 	}
 	h.w.send(h, s.e.n, false, func() { s.receive(func() { s.takeFacts(*msg) }) })
 }
 
+// trusts is the quirk of a host that takes what was once answered for what the
+// table has now, whatever it has sent since without an answer. It takes out of a
+// message what was answered, and reports whether nothing is left.
+func (s *session) trusts(msg *wire.Facts) bool {
+	s.said = *msg
+	msg.Labels = slices.DeleteFunc(slices.Clone(msg.Labels), func(d wire.DeviceFacts) bool {
+		return slices.ContainsFunc(s.trusted.Labels, func(t wire.DeviceFacts) bool { return t.Name == d.Name && slices.Equal(t.Detected, d.Detected) })
+	})
+	msg.Sheets = slices.DeleteFunc(slices.Clone(msg.Sheets), func(d wire.SheetText) bool { return slices.Contains(s.trusted.Sheets, d) })
+	return len(msg.Labels)+len(msg.Sheets) == 0
+}
+
 func (h *host) factsAcked(s *session, seq uint64) {
-	if h.session == s && s.facts.answered(seq) {
+	if h.session == s && s.facts.Answered(seq) {
+		s.trusted = s.said
 		h.tellFacts()
 	}
 }
@@ -180,7 +113,7 @@ func (s *session) record(worth bool, body any, done func(ack bool), refused func
 		next()
 		return
 	}
-	settle := s.e.doubt(s.hello.Host)
+	settle := s.e.told.Propose(s.hello.Host)
 	s.e.propose(s.w.encode(command.Request{}, body), func(a answer) {
 		if !a.known || a.result.Code == command.StaleEpoch {
 			done(false)
@@ -196,22 +129,7 @@ func (s *session) record(worth bool, body any, done func(ack bool), refused func
 	})
 }
 
-// onWay is what a leader knows of proposals that may still change what the
-// table has of a host: the newest, and the newest whose outcome is known.
-type onWay struct{ proposed, settled int }
-
 // doubts reports whether the rows of a host may change by what is on its way.
 func (e *epoch) doubts(host string) bool {
-	w := e.told[host]
-	return w.proposed > w.settled && !e.w.broken(QuirkNoDoubts)
-}
-
-func (e *epoch) doubt(host string) (settle func()) {
-	e.tells++
-	mine := e.tells
-	e.told[host] = onWay{mine, e.told[host].settled}
-	return func() {
-		w := e.told[host]
-		e.told[host] = onWay{w.proposed, max(w.settled, mine)}
-	}
+	return e.told.About(host) && !e.w.broken(QuirkNoDoubts)
 }

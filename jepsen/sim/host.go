@@ -204,7 +204,7 @@ func (h *host) welcomed(s *session, term, index uint64, facts []byte) {
 	h.session = s
 	s.acked = h.w.now
 	h.retiredAlive = false
-	s.facts.agree(h.facts(), facts)
+	s.facts.Agree(h.facts(), facts)
 	h.sendOutcomes(true)
 	h.tellFacts()
 }

@@ -40,8 +40,7 @@ type epoch struct {
 	verdict   bool
 	admitting int
 	tending   tending
-	told      map[string]onWay // by host, see doubts
-	tells     int
+	told      rc.Doubts
 	// quarantines has the index at which a device of a host last went into
 	// quarantine: a proof that was asked for before says nothing about it.
 	quarantines map[string]uint64
@@ -58,8 +57,8 @@ func (n *node) begin(term uint64) *epoch {
 		w: n.w, n: n, term: term, began: n.w.now, ordered: map[jobKey]bool{}, named: map[uint64]time.Duration{},
 		wall: wallStartMS*int64(time.Millisecond) + int64(n.w.now) + int64(n.wall),
 		live: rc.NewLiveness(clock(n.w.now)), detached: map[string]time.Duration{},
-		told: map[string]onWay{}, quarantines: map[string]uint64{},
-		tending: tending{said: map[string]word{}, refused: map[string]word{}},
+		quarantines: map[string]uint64{},
+		tending:     tending{said: map[string]word{}, refused: map[string]word{}},
 	}
 	n.epoch = e
 	n.w.epochs = append(n.w.epochs, e)

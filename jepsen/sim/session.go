@@ -33,8 +33,10 @@ type session struct {
 	beat    time.Duration // when the newest heartbeat taken was sent
 	newsSeq int           // of the last news taken
 
-	facts     factBook // host's side
-	factsSeq  uint64   // leader's side: of the last facts taken
+	facts     rc.FactBook // host's side
+	said      wire.Facts  // with QuirkTrustAnswers: the message under way
+	trusted   wire.Facts  // and what was answered last
+	factsSeq  uint64      // leader's side: of the last facts taken
 	factsBusy bool
 }
 

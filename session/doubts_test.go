@@ -1,30 +1,30 @@
-package controller
+package session
 
 import "testing"
 
 func TestTheRowsAreNoMeasureWhileSomethingToldIsOnItsWay(t *testing.T) {
-	var d doubts
+	var d Doubts
 	want := func(what string, doubt bool) {
 		t.Helper()
-		if d.about("box") != doubt || d.about("other") {
-			t.Errorf("%s: %v", what, d.about("box"))
+		if d.About("box") != doubt || d.About("other") {
+			t.Errorf("%s: %v", what, d.About("box"))
 		}
 	}
 	want("nothing said", false)
-	lost := d.propose("box") // its outcome stays unknown
+	lost := d.Propose("box") // its outcome stays unknown
 	want("proposed", true)
-	second := d.propose("box")
-	third := d.propose("box")
+	second := d.Propose("box")
+	third := d.Propose("box")
 	second()
 	want("one behind it is on its way", true)
 	third()
 	want("all before the last are settled by it", false)
 	lost()
 	want("a late outcome", false)
-	d.propose("box")
-	d.reset()
+	d.Propose("box")
+	d.Reset()
 	want("another epoch", false)
-	late := d.propose("box")
+	late := d.Propose("box")
 	third()
 	want("an outcome of before", true)
 	late()
