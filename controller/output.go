@@ -176,7 +176,7 @@ func hostGone(view *fsm.View, host string) bool {
 // endWithoutHost ends the stream of a job whose host is gone with an explicit
 // gap, when it is known how long the output was.
 func (o *output) endWithoutHost(ctx context.Context, row *model.Job) error {
-	cause := fmt.Sprintf("host %s is gone", row.Host)
+	cause := fmt.Sprintf("host %s is out of reach", row.Host)
 	if row.OutputKnown && int64(row.OutputLength) > o.next {
 		gap := relay.Gap{From: o.next, To: int64(row.OutputLength), Cause: cause}
 		if err := o.conduit.Take(ctx, gap); err != nil {

@@ -24,7 +24,7 @@ func TestAJobTakenBackBeforeItBeganHasAllOfItsOutput(t *testing.T) {
 	if end := ended(&model.Job{State: model.JobKilled}); !end.Complete || end.Reason != "" || end.Length != 0 {
 		t.Errorf("in the queue: %+v", end)
 	}
-	if end := ended(&model.Job{State: model.JobLost, Host: "box"}); end.Complete || end.Reason != "host box is gone" {
+	if end := ended(&model.Job{State: model.JobLost, Host: "box"}); end.Complete || end.Reason != "host box is out of reach" {
 		t.Errorf("on a host that was written off: %+v", end)
 	}
 }
