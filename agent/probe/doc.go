@@ -1,0 +1,10 @@
+// Package probe looks at a host's devices: which there are, what they are like,
+// what runs on them, what they complain of.
+//
+// It must never decide what follows from that (package agent does), change a
+// device, or let one look that hangs hold up another: a driver that is wedged
+// keeps the thread that asked it, and nothing else.
+//
+// NVIDIA GPUs are seen through the driver's library (nvml.go), or through
+// nvidia-smi where that cannot be had (smi.go). Start with gpu.go.
+package probe
