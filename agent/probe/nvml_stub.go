@@ -2,11 +2,6 @@
 
 package probe
 
-import "context"
-
-// NVIDIA returns what this build looks at GPUs with.
-func NVIDIA() Library { return none{} }
-
-type none struct{}
-
-func (none) GPUs(context.Context) ([]GPU, error) { return nil, ErrAbsent }
+// NVIDIA returns what this build looks at GPUs with: nvidia-smi, because the
+// driver's library cannot be had without cgo.
+func NVIDIA() Library { return NewSMI() }
