@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"rcd/agent/probe"
 	"rcd/agent/proc"
 	"rcd/internal/ident"
 	"rcd/internal/mux"
@@ -32,6 +33,9 @@ type Deps struct {
 	// Sources detect facts about the devices, in addition to those of the host.
 	// Where two say the same key, the later one counts.
 	Sources []Source
+	// GPUs is what NVIDIA GPUs are looked at with; nil: none are looked for, and
+	// devices have the number in their name.
+	GPUs probe.Library
 }
 
 // agent is one process's work. Jobs are in jobs.go.
@@ -47,6 +51,7 @@ type agent struct {
 	proofs    proofCache
 	janitor   *janitor
 	keeper    *keeper
+	gpus      *gpus
 	checks    []check // in the order in which they are made
 
 	ctx  context.Context // ends when the agent stops
@@ -116,7 +121,7 @@ func Run(ctx context.Context, config Config, deps Deps) error {
 	if deps.Ready != nil {
 		deps.Ready()
 	}
-	a.log.Info("agent serves", "host", config.Host, "devices", len(config.Devices), "jobs", len(a.Jobs()), "instance", a.instance)
+	a.log.Info("agent serves", "host", config.Host, "devices", len(a.config.Devices), "jobs", len(a.Jobs()), "instance", a.instance)
 	a.link().Run(ctx)
 	return nil
 }
@@ -131,7 +136,6 @@ func newAgent(ctx context.Context, config Config, deps Deps) (*agent, error) {
 	if err := proc.SetOOMScore(0, agentOOMScore); err != nil {
 		a.log.Debug("OOM score not lowered", "error", err)
 	}
-	a.keeper = newKeeper(config.Devices, append([]Source{hostFacts}, deps.Sources...), a.log, a.factsChanged)
 	var err error
 	if a.bootID, err = proc.BootID(); err != nil {
 		return nil, err
@@ -147,6 +151,15 @@ func newAgent(ctx context.Context, config Config, deps Deps) (*agent, error) {
 	for _, p := range problems {
 		a.log.Error("a file of the data directory cannot be read and was set aside", "error", p)
 	}
+	sources := []Source{hostFacts}
+	a.gpus = newGPUs(a)
+	if a.config.Devices, err = a.gpus.declare(ctx); err != nil {
+		return nil, err
+	}
+	if deps.GPUs != nil {
+		sources = append(sources, a.gpus.source())
+	}
+	a.keeper = newKeeper(a.config.Devices, append(sources, deps.Sources...), a.log, a.factsChanged)
 	if fenceLost {
 		if err := a.rebuildFence(); err != nil {
 			return nil, err

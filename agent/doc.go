@@ -12,7 +12,9 @@
 // and one directory for each job.
 //
 // What the host tells of its devices is in facts.go (what is held, and when it
-// is told), round.go, source.go and sheets.go.
+// is told), round.go, source.go and sheets.go. Which GPU a device is, and
+// whether it is there, is in gpus.go (what is done about it) and bind.go (how it
+// is judged, which is all pure).
 //
 // Start with agent.go, then handler.go (what the leader may order) and
 // start.go (how a job begins).

@@ -41,8 +41,10 @@ func (a *agent) environment(j *job, start wire.StartJob) ([]string, error) {
 		}
 		env[name] = value
 	}
-	if visible, ok := visibleDevices(j.devices); ok && start.Env["CUDA_VISIBLE_DEVICES"] == "" {
-		env["CUDA_VISIBLE_DEVICES"] = visible
+	for name, value := range a.gpus.cuda(j.devices) {
+		if _, own := start.Env[name]; !own {
+			env[name] = value
+		}
 	}
 	env[proc.JobIDName] = model.JobID(j.job)
 	env[deviceEnv] = strings.Join(slices.Sorted(slices.Values(start.Devices)), ",")
@@ -76,21 +78,6 @@ func homeDir() string {
 		}
 	}
 	return "/"
-}
-
-// visibleDevices returns the trailing integers of device names, false unless
-// each has one.
-func visibleDevices(names []string) (string, bool) {
-	var numbers []string
-	for _, name := range names {
-		digits := name[len(strings.TrimRight(name, "0123456789")):]
-		n, err := strconv.ParseUint(digits, 10, 32)
-		if err != nil {
-			return "", false
-		}
-		numbers = append(numbers, strconv.FormatUint(n, 10))
-	}
-	return strings.Join(numbers, ","), len(numbers) > 0
 }
 
 // devicesIn returns the device names in a job's environment.

@@ -54,7 +54,7 @@ func (a *agent) occupants(j *job) []*job {
 
 // start brings a job from the order to its end, or until the agent stops.
 func (a *agent) start(j *job, start wire.StartJob) {
-	if !a.vacate(j) {
+	if !a.vacate(j) || !a.awaitGPUs(j) {
 		return
 	}
 	env, err := a.environment(j, start)

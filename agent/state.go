@@ -22,6 +22,8 @@ const (
 	clusterFile = "cluster.cbor"
 	faultsFile  = "faults.cbor"
 	jobsDir     = "jobs"
+
+	bindingsFile = "bindings.cbor"
 )
 
 // Kinds of records, on disk: append only.
@@ -30,6 +32,8 @@ const (
 	kindCluster = 2
 	kindOutcome = 3
 	kindFaults  = 4
+
+	kindBindings = 5
 )
 
 const recordVersion = 1
@@ -64,6 +68,8 @@ type state struct {
 	fence   fence
 	cluster cluster
 	faults  faults
+
+	bindings bindings
 }
 
 // openState reads the state of a data directory. A file that cannot be read is
@@ -75,7 +81,7 @@ func openState(dir string) (s *state, fenceLost bool, problems []error, err erro
 		name string
 		kind uint16
 		into any
-	}{{fenceFile, kindFence, &s.fence}, {clusterFile, kindCluster, &s.cluster}, {faultsFile, kindFaults, &s.faults}} {
+	}{{fenceFile, kindFence, &s.fence}, {clusterFile, kindCluster, &s.cluster}, {faultsFile, kindFaults, &s.faults}, {bindingsFile, kindBindings, &s.bindings}} {
 		err := readRecord(filepath.Join(dir, file.name), file.kind, file.into)
 		switch {
 		case err == nil, errors.Is(err, os.ErrNotExist):
@@ -92,6 +98,8 @@ func openState(dir string) (s *state, fenceLost bool, problems []error, err erro
 				s.cluster = cluster{}
 			case kindFaults:
 				s.faults = faults{}
+			case kindBindings:
+				s.bindings = bindings{}
 			}
 		default:
 			return nil, false, nil, err

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -121,10 +122,11 @@ func TestAHungGPUHoldsUpNoOtherAndKeepsItsLastWord(t *testing.T) {
 		s := fleet("dgxb200")
 		n := looking(t, s)
 		before := gpusOf(t, n)
-		hang, calls := make(chan struct{}), 0
+		var calls atomic.Int32
+		hang := make(chan struct{})
 		d := card(s, 6)
 		d.GetMemoryInfoFunc = func() (nvml.Memory, nvml.Return) {
-			calls++
+			calls.Add(1)
 			<-hang
 			return d.MemoryInfo, nvml.SUCCESS
 		}
@@ -149,8 +151,8 @@ func TestAHungGPUHoldsUpNoOtherAndKeepsItsLastWord(t *testing.T) {
 			}
 			time.Sleep(time.Minute)
 		}
-		if calls != 1 {
-			t.Errorf("%d calls hang, want 1", calls)
+		if calls.Load() != 1 {
+			t.Errorf("%d calls hang, want 1", calls.Load())
 		}
 		close(hang)
 		synctest.Wait()
@@ -164,8 +166,9 @@ func TestAHungDriverIsSaidAndOnlyOneThreadIsLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := fleet("dgxa100")
 		n := looking(t, s)
-		hang, calls := make(chan struct{}), 0
-		s.InitFunc = func() nvml.Return { calls++; <-hang; return nvml.SUCCESS }
+		var calls atomic.Int32
+		hang := make(chan struct{})
+		s.InitFunc = func() nvml.Return { calls.Add(1); <-hang; return nvml.SUCCESS }
 		for range 5 {
 			if _, err := n.GPUs(t.Context()); !errors.Is(err, ErrHung) {
 				t.Fatal(err)
@@ -173,8 +176,8 @@ func TestAHungDriverIsSaidAndOnlyOneThreadIsLost(t *testing.T) {
 		}
 		close(hang)
 		synctest.Wait()
-		if gpus := gpusOf(t, n); len(gpus) != 8 || calls != 1 {
-			t.Errorf("%d GPUs, %d calls", len(gpus), calls)
+		if gpus := gpusOf(t, n); len(gpus) != 8 || calls.Load() != 1 {
+			t.Errorf("%d GPUs, %d calls", len(gpus), calls.Load())
 		}
 	})
 }

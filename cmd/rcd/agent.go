@@ -2,6 +2,7 @@ package main
 
 import (
 	"rcd/agent"
+	"rcd/agent/probe"
 )
 
 type agentCmd struct {
@@ -35,7 +36,7 @@ func (c *agentRunCmd) Run(s *session) error {
 	if err != nil {
 		return err
 	}
-	return agent.Run(s.ctx, config, agent.Deps{Logger: s.logger, Version: version})
+	return agent.Run(s.ctx, config, agent.Deps{Logger: s.logger, Version: version, GPUs: probe.NVIDIA()})
 }
 
 type agentDrainCmd struct {
