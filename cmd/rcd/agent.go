@@ -6,8 +6,9 @@ import (
 )
 
 type agentCmd struct {
-	Run_  agentRunCmd   `cmd:"" name:"run" default:"withargs" help:"Run the agent (the default)."`
-	Drain agentDrainCmd `cmd:"" help:"End every job under a data directory, with its whole process tree."`
+	Run_    agentRunCmd     `cmd:"" name:"run" default:"withargs" help:"Run the agent (the default)."`
+	Devices agentDevicesCmd `cmd:"" help:"Print which devices an agent would declare here, and which GPU each is."`
+	Drain   agentDrainCmd   `cmd:"" help:"End every job under a data directory, with its whole process tree."`
 }
 
 type agentRunCmd struct {
