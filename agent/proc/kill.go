@@ -22,12 +22,14 @@ const (
 	lastPause  = 50 * time.Millisecond
 )
 
-// KillTree ends the tree: SIGTERM to everybody, up to grace for them to leave, then SIGKILL again and again until nobody is left, then a second look
-// that must find nobody either. It returns whom it could not end, with their command lines; none and no error mean that the tree was seen empty.
+// KillTree ends the tree: SIGTERM to everybody, up to grace for them to leave, then SIGKILL, to the cgroup and Root's group at once and to each, again and
+// again until nobody is left, then a second look that must find nobody either. It returns whom it could not end, with their command lines; none and no error mean that the tree was seen empty.
 // It blocks for at most grace plus 5 s, or until ctx ends, which is reported as ctx's error together with those still there. Whoever is parent
 // of the processes must reap them. A grace of zero goes straight to SIGKILL.
 func KillTree(ctx context.Context, t Target, grace time.Duration) ([]Process, error) {
 	h := hunt{target: t, seen: make(map[ID]Process), told: make(map[ID]bool)}
+	group := openGroup(t.Root)
+	defer group.close()
 	if grace > 0 {
 		empty, err := h.terminate(ctx, grace)
 		if err != nil || empty {
@@ -40,6 +42,10 @@ func KillTree(ctx context.Context, t Target, grace time.Duration) ([]Process, er
 		if err != nil || empty {
 			return nil, err
 		}
+		if t.Cgroup != "" {
+			killCgroup(t.Cgroup)
+		}
+		group.kill()
 		var refused error
 		for id := range h.seen {
 			if err := Signal(id, unix.SIGKILL); err != nil && !errors.Is(err, ErrGone) {

@@ -4,9 +4,12 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -43,6 +46,12 @@ func (p Process) running() bool {
 
 // List returns every process that runs at this moment, zombies left out, in no order. A process that starts or ends meanwhile may be missing.
 func List() ([]Process, error) {
+	table, err := readTable()
+	return slices.DeleteFunc(table, func(p Process) bool { return !p.running() }), err
+}
+
+// readTable is List with the zombies.
+func readTable() ([]Process, error) {
 	dir, err := os.Open("/proc")
 	if err != nil {
 		return nil, fmt.Errorf("list processes: %w", err)
@@ -65,11 +74,43 @@ func List() ([]Process, error) {
 		if err != nil {
 			return nil, err
 		}
-		if p.running() {
-			list = append(list, p)
-		}
+		list = append(list, p)
 	}
 	return list, nil
+}
+
+// zombiePause lies between two looks at zombies that nobody takes.
+const zombiePause = 100 * time.Millisecond
+
+// OnlyZombies tells whether a process has children and all of them have ended, the same ones at two looks 0.1 s apart: those that a tracer keeps from
+// their parent. A living child makes it false, and so do children that come and go.
+func OnlyZombies(parent ID) (bool, error) {
+	before, err := zombiesOf(parent)
+	if err != nil || len(before) == 0 {
+		return false, err
+	}
+	time.Sleep(zombiePause)
+	after, err := zombiesOf(parent)
+	return err == nil && maps.Equal(before, after), err
+}
+
+// zombiesOf returns the children of a process if all of them are zombies.
+func zombiesOf(parent ID) (map[ID]bool, error) {
+	table, err := readTable()
+	if err != nil {
+		return nil, err
+	}
+	zombies := make(map[ID]bool)
+	for _, p := range table {
+		if p.Parent != parent.PID || p.Start < parent.Start {
+			continue
+		}
+		if p.running() {
+			return nil, nil
+		}
+		zombies[p.ID] = true
+	}
+	return zombies, nil
 }
 
 // Describe replaces each short name by the command line, where there is one.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -20,6 +21,9 @@ import (
 const partName = "RC_TEST_PART"
 
 func TestMain(m *testing.M) {
+	if os.Getenv(namespaceName) != "" {
+		os.Exit(runInNamespace(m))
+	}
 	if part := os.Getenv(partName); part != "" {
 		play(part)
 		os.Exit(0)
@@ -29,6 +33,12 @@ func TestMain(m *testing.M) {
 
 // play runs a part, and then the next of the comma list as a child, with a session of its own where it says so.
 func play(part string) {
+	if arg, ok := strings.CutPrefix(part, "killcgroup "); ok {
+		cgroup, done, _ := strings.Cut(arg, " ")
+		killCgroup(cgroup)
+		_ = os.WriteFile(done, nil, 0o600)
+		time.Sleep(time.Minute)
+	}
 	head, rest, more := strings.Cut(part, ",")
 	attr := &unix.SysProcAttr{}
 	switch head {
@@ -221,6 +231,25 @@ func TestFindLeavesOthersAlone(t *testing.T) {
 	reused := ID{PID: mine.PID, Start: mine.Start - 1}
 	if f := find(Target{Root: reused}); len(f) != 0 {
 		t.Errorf("the pid belongs to somebody else now: found %v, want none", f)
+	}
+}
+
+// The table is not read in one moment: between the line of a child and that of its parent's pid, the parent may have ended and the pid be another's.
+func TestChildOlderThanItsParentIsNobodysChild(t *testing.T) {
+	s := scan{
+		target: Target{Root: ID{10, 500}},
+		list: []Process{
+			{ID: ID{11, 400}, Parent: 10}, // its parent, also pid 10, has ended
+			{ID: ID{10, 500}, Parent: 1},
+			{ID: ID{12, 500}, Parent: 10},
+			{ID: ID{13, 501}, Parent: 12},
+			{ID: ID{14, 499}, Parent: 12},
+		},
+		byPID: map[int]int{11: 0, 10: 1, 12: 2, 13: 3, 14: 4}, children: map[int][]int{10: {0, 2}, 1: {1}, 12: {3, 4}}, in: map[int]bool{},
+	}
+	s.byDescent()
+	if want := map[int]bool{1: true, 2: true, 3: true}; !maps.Equal(s.in, want) {
+		t.Errorf("in the tree: %v, want %v", s.in, want)
 	}
 }
 

@@ -4,6 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 )
 
@@ -14,7 +17,8 @@ const JobIDName = "RC_JOB_ID"
 type Check struct {
 	// Checked is false when an environment could not be read: then nothing is proven, whatever Found says.
 	Checked bool
-	// Found are the processes that carry a job and stand in none of the known trees, with their command lines.
+	// Found are the processes that carry a job, or are in the cgroup of one, and stand in none of the known trees, with their command lines. One with the
+	// zero ID stands for those in a cgroup that are out of sight.
 	Found []Process
 	// Unreadable names the first process that could not be read, for the log.
 	Unreadable string
@@ -23,8 +27,8 @@ type Check struct {
 // exitPatience is how long a look waits for processes that are on their way out and can no longer be asked whose they are.
 const exitPatience = time.Second
 
-// Survivors looks at every process of the host for one that carries a non-empty RC_JOB_ID and belongs to none of the known trees: the proof that a
-// device can be given out again. The processes named by a target's Above count as known too; so do the caller and its ancestors, which may
+// Survivors looks at every process of the host for one that carries a non-empty RC_JOB_ID, or is in a job's cgroup, and belongs to none of the known
+// trees: the proof that a device can be given out again. The processes named by a target's Above count as known too; so do the caller and its ancestors, which may
 // run in a job themselves. It takes up to a second if processes are just ending.
 func Survivors(known []Target) (Check, error) {
 	for deadline := time.Now().Add(exitPatience); ; time.Sleep(lastPause) {
@@ -64,9 +68,17 @@ func lookForSurvivors(known []Target) (check Check, leaving []Process, err error
 		s.byPID[p.PID] = i
 	}
 	own := s.selfAndAncestors()
-	check.Checked = true
+	inCgroups, unseen, err := s.cgroupsBeyond(known)
+	if err != nil {
+		return Check{}, nil, err
+	}
+	check.Found, check.Checked = unseen, true
 	for _, p := range list {
 		if excluded[p.ID] || own[p.PID] {
+			continue
+		}
+		if inCgroups[p.PID] {
+			check.Found = append(check.Found, p)
 			continue
 		}
 		env, err := environ(p.PID)
@@ -87,4 +99,40 @@ func lookForSurvivors(known []Target) (check Check, leaving []Process, err error
 	}
 	check.Found = Describe(check.Found)
 	return check, leaving, nil
+}
+
+// cgroupsBeyond returns who is in the cgroup of a job that is none of the known ones: the pids that the scan saw, and one process for each cgroup that has
+// members out of sight and no others.
+func (s *scan) cgroupsBeyond(known []Target) (pids map[int]bool, unseen []Process, err error) {
+	cgroups, err := JobCgroups()
+	if err != nil {
+		return nil, nil, err
+	}
+	ours := make(map[string]bool) // by name: the hierarchy may be mounted twice
+	for _, t := range known {
+		if t.Cgroup != "" {
+			ours[filepath.Base(t.Cgroup)] = true
+		}
+	}
+	pids = make(map[int]bool)
+	for _, c := range cgroups {
+		within := slices.ContainsFunc(strings.Split(c.Path, "/"), func(name string) bool { return ours[name] })
+		if !c.Populated || within {
+			continue
+		}
+		members, err := cgroupPIDs(c.Path)
+		if err != nil {
+			return nil, nil, err
+		}
+		visible := false
+		for _, pid := range members {
+			if _, ok := s.byPID[pid]; ok {
+				visible, pids[pid] = true, true
+			}
+		}
+		if !visible {
+			unseen = append(unseen, unseenIn(c.Path))
+		}
+	}
+	return pids, unseen, nil
 }

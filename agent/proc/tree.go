@@ -17,10 +17,17 @@ type Target struct {
 	// Since is the earliest start time that Marks are believed for, in ticks since boot: what is older cannot be of this job, and belongs for
 	// instance to a job of the same number in another installation that this one itself runs in. Zero: Root's start.
 	Since uint64
+	// Cgroup is the path of the job's own cgroup, empty if it has none: everybody in it or below it belongs to the job, whatever they have done to their
+	// session, parent and environment. One that is gone is an empty one.
+	Cgroup string
 }
 
+// lineLimit bounds a line of ancestors.
+const lineLimit = 1000
+
 // Find returns who runs in the tree at this moment, in no order. The calling process and its ancestors are never part of it. One scan can miss a
-// process that is being forked during the scan; KillTree looks again.
+// process that is being forked during the scan; KillTree looks again. With a cgroup nobody is missed: if the kernel says that somebody is in it whom the
+// scan did not see, and it saw nobody else, there is one process with the zero ID whose Command says so.
 func Find(t Target) ([]Process, error) {
 	list, err := List()
 	if err != nil {
@@ -37,13 +44,26 @@ func Find(t Target) ([]Process, error) {
 	if err := s.byMarks(); err != nil {
 		return nil, err
 	}
+	// Last, so that whoever was seen and is in the cgroup now was in it then.
+	unseen, err := s.byCgroup()
+	if err != nil {
+		return nil, err
+	}
 	var found []Process
 	for i := range s.list {
 		if s.in[i] {
 			found = append(found, s.list[i])
 		}
 	}
+	if len(found) == 0 && unseen {
+		found = append(found, unseenIn(t.Cgroup))
+	}
 	return found, nil
+}
+
+// unseenIn stands for processes that are in a cgroup and not to be seen: just forked, or in another pid namespace.
+func unseenIn(cgroup string) Process {
+	return Process{Command: "processes out of sight in cgroup " + cgroup}
 }
 
 // scan is one look at the process table. Members are indexes into list.
@@ -67,7 +87,7 @@ func (s *scan) selfAndAncestors() map[int]bool {
 // ancestors returns the pids above pid, parent first. Bounded, for a table read while it changes may hold a loop.
 func (s *scan) ancestors(pid int) []int {
 	var up []int
-	for len(up) < 1000 {
+	for len(up) < lineLimit {
 		i, ok := s.byPID[pid]
 		if !ok || s.list[i].Parent <= 0 {
 			break
@@ -84,12 +104,16 @@ func (s *scan) add(i int) {
 		return
 	}
 	s.in[i] = true
-	s.addBelow(s.list[i].PID)
+	s.addBelow(i)
 }
 
-func (s *scan) addBelow(pid int) {
-	for _, child := range s.children[pid] {
-		s.add(child)
+// addBelow leaves out who is older than its parent: the table is not read in one moment, and the pid of a parent that ended meanwhile may be that of a
+// process of the job now.
+func (s *scan) addBelow(parent int) {
+	for _, child := range s.children[s.list[parent].PID] {
+		if s.list[child].Start >= s.list[parent].Start {
+			s.add(child)
+		}
 	}
 }
 
@@ -113,7 +137,7 @@ func (s *scan) byDescent() {
 		s.add(i)
 	}
 	if i, ok := s.byPID[s.target.Above.PID]; ok && s.list[i].ID == s.target.Above {
-		s.addBelow(s.target.Above.PID)
+		s.addBelow(i)
 	}
 }
 
@@ -142,9 +166,37 @@ func (s *scan) byMarks() error {
 		for _, mark := range s.target.Marks {
 			carries = carries && hasEntry(env, mark)
 		}
-		if carries {
+		if carries && Exists(p.ID) { // and not one that has got its pid meanwhile
 			s.add(i)
 		}
 	}
 	return nil
+}
+
+// byCgroup tells whether the cgroup has members that the scan did not see.
+func (s *scan) byCgroup() (unseen bool, err error) {
+	if s.target.Cgroup == "" {
+		return false, nil
+	}
+	populated, err := cgroupPopulated(s.target.Cgroup)
+	if err != nil || !populated {
+		return false, err
+	}
+	pids, err := cgroupPIDs(s.target.Cgroup)
+	if err != nil {
+		return false, err
+	}
+	unseen = len(pids) == 0
+	for _, pid := range pids {
+		if s.never[pid] {
+			continue
+		}
+		// The cgroup names the process that has the pid now, which must be the one that was listed.
+		if i, ok := s.byPID[pid]; ok && Exists(s.list[i].ID) {
+			s.add(i)
+		} else {
+			unseen = true
+		}
+	}
+	return unseen, nil
 }
