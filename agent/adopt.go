@@ -24,6 +24,9 @@ var errNotBegun = errors.New("the job has not begun")
 // adopt takes up what the jobs directory holds: what runs, what has ended and
 // was not acked, and what has not begun. It does not wait for processes to end.
 func (a *agent) adopt() error {
+	if err := shim.RemoveCgroups(filepath.Join(a.config.DataDir, jobsDir), a.log); err != nil {
+		a.log.Warn("cgroups of ended jobs not removed", "error", err)
+	}
 	keys, err := a.jobKeys()
 	if err != nil {
 		return err

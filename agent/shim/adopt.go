@@ -133,6 +133,7 @@ func (h *Handle) takeResult() bool {
 func (h *Handle) bury(ctx context.Context) (Result, error) {
 	var rec processRecord
 	readErr := readRecord(h.dir, processName, kindProcess, &rec)
+	cgroup, cgroupErr := cgroupOf(h.dir)
 	boot, err := proc.BootID()
 	if err != nil {
 		return Result{}, err
@@ -147,15 +148,20 @@ func (h *Handle) bury(ctx context.Context) (Result, error) {
 		result.Reason = reasonRestart
 	} else {
 		h.log.Warn("the shim of a job has died; ending the job", "job", h.order.Spec.JobID, "dir", h.dir)
-		sw := h.sweepOrphans(ctx, rec)
+		sw := h.sweepOrphans(ctx, rec, cgroup)
 		if ctx.Err() != nil {
 			return Result{}, ctx.Err()
 		}
 		result.Survivors, result.Unverified = sw.survivors, sw.problem
 		h.endedBy(&result)
 	}
-	if readErr != nil {
-		return Result{}, readErr // the marks were enough to end the tree, but what ran is not known
+	if err := errors.Join(readErr, cgroupErr); err != nil {
+		return Result{}, err // the marks were enough to end the tree, but what ran is not known
+	}
+	if boot == h.order.Boot && result.Clean() {
+		if err := removeCgroupsByMark(h.order.Mark); err != nil {
+			h.log.Error("remove the cgroup of a job", "dir", h.dir, "error", err)
+		}
 	}
 	left, err := spool.Recover(filepath.Join(h.dir, outputName))
 	if err != nil {
@@ -175,8 +181,8 @@ func (h *Handle) bury(ctx context.Context) (Result, error) {
 const secondLook = 100 * time.Millisecond
 
 // sweepOrphans ends the tree of a job whose shim is dead.
-func (h *Handle) sweepOrphans(ctx context.Context, rec processRecord) swept {
-	target := proc.Target{Root: rec.Job.id(), Marks: h.order.marks(), Since: rec.Shim.Start}
+func (h *Handle) sweepOrphans(ctx context.Context, rec processRecord, cgroup string) swept {
+	target := proc.Target{Root: rec.Job.id(), Marks: h.order.marks(), Since: rec.Shim.Start, Cgroup: cgroup}
 	sw := sweepTree(ctx, target, h.order.Spec.Grace)
 	if !sw.clean() {
 		return sw

@@ -81,9 +81,13 @@ func (h *Handle) Status() Status {
 
 // Tree returns what belongs to the job as far as is known now, its shim as Above: what a look for survivors must leave out.
 func (h *Handle) Tree() proc.Target {
+	cgroup, err := cgroupOf(h.dir)
+	if err != nil {
+		h.log.Error("read the job's cgroup", "dir", h.dir, "error", err)
+	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return proc.Target{Root: h.status.Job, Above: h.shim, Marks: h.order.marks(), Since: h.shim.Start}
+	return proc.Target{Root: h.status.Job, Above: h.shim, Marks: h.order.marks(), Since: h.shim.Start, Cgroup: cgroup}
 }
 
 // Wait returns the status as soon as it differs from since, which may be at once. While output runs it changes at most every 5 ms. An ended job does
@@ -168,8 +172,13 @@ func (h *Handle) Remove() error {
 	return RemoveDir(h.dir)
 }
 
-// RemoveDir deletes a directory that holds no job any more: one that ended, or what Adopt calls ErrNoJob. The caller knows that nothing runs.
+// RemoveDir deletes a directory that holds no job any more: one that ended, or what Adopt calls ErrNoJob. The caller knows that nothing runs. It fails, and
+// the directory stays, while something is left in the job's cgroup after all.
 func RemoveDir(dir string) error {
+	// As long as the directory is there, the cgroup is known.
+	if err := removeCgroupOf(dir); err != nil {
+		return fmt.Errorf("remove job: %w", err)
+	}
 	// The spec goes first and for good: what an interrupted removal leaves must not look like a job whose shim has died.
 	err := os.Remove(filepath.Join(dir, specName))
 	if err == nil {

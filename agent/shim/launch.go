@@ -22,8 +22,11 @@ type launched struct {
 	stdout, stderr int
 }
 
+// forker is syscall.ForkExec, or what puts the process into a cgroup as well.
+type forker func(path string, argv []string, attr *syscall.ProcAttr) (pid int, err error)
+
 // launch starts the job's main process in a session of its own. Our ends of the pipes are the caller's to close. The process is not waited for.
-func launch(spec Spec, marks []string) (launched, error) {
+func launch(spec Spec, marks []string, fork forker) (launched, error) {
 	if info, err := os.Stat(spec.Cwd); err != nil {
 		return launched{}, fmt.Errorf("working directory: %w", err)
 	} else if !info.IsDir() {
@@ -58,7 +61,7 @@ func launch(spec Spec, marks []string) (launched, error) {
 			env = append(env, mark)
 		}
 	}
-	pid, err := syscall.ForkExec(path, spec.Command, &syscall.ProcAttr{
+	pid, err := fork(path, spec.Command, &syscall.ProcAttr{
 		Dir:   spec.Cwd,
 		Env:   env,
 		Files: []uintptr{uintptr(null), uintptr(pipes[1]), uintptr(pipes[3])},
@@ -69,11 +72,23 @@ func launch(spec Spec, marks []string) (launched, error) {
 	}
 	id, err := proc.Identify(pid) // there even if it has ended: nobody waits for it yet
 	if err != nil {
-		return launched{}, errors.Join(fmt.Errorf("identify pid %d: %w", pid, err), unix.Kill(pid, unix.SIGKILL))
+		return launched{}, errors.Join(fmt.Errorf("identify pid %d: %w", pid, err), endChild(pid))
 	}
 	// The job's ends are closed by the defer above, ours are the caller's.
 	open = []int{pipes[1], pipes[3]}
 	return launched{id: id, stdout: pipes[0], stderr: pipes[2]}, nil
+}
+
+// endChild ends a child that nobody has waited for yet, so that its pid is not anybody else's.
+func endChild(pid int) error {
+	child, err := os.FindProcess(pid)
+	if err == nil {
+		err = child.Kill()
+	}
+	if err == nil {
+		_, err = child.Wait()
+	}
+	return err
 }
 
 // lookUp finds the command as execvp would in the job's own environment and directory.

@@ -37,10 +37,14 @@ func TestMain(m *testing.M) {
 		if os.Getenv(wedgeName) != "" {
 			wedgeAtSignal()
 		}
+		misbehave()
 		os.Exit(Main(os.Args[2:]))
 	}
 	if part := os.Getenv(partName); part != "" {
 		os.Exit(play(part))
+	}
+	if os.Getenv(namespaceName) != "" {
+		os.Exit(runInNamespace(m))
 	}
 	os.Exit(m.Run())
 }
@@ -49,6 +53,12 @@ func TestMain(m *testing.M) {
 func play(part string) int {
 	if dir, ok := strings.CutPrefix(part, "agent "); ok {
 		return playAgent(dir)
+	}
+	if arg, ok := strings.CutPrefix(part, "escapee"); ok {
+		return playEscapees(arg)
+	}
+	if arg, ok := strings.CutPrefix(part, "comets "); ok {
+		return playComets(arg)
 	}
 	head, rest, more := strings.Cut(part, ",")
 	word, arg, _ := strings.Cut(head, " ")
@@ -75,6 +85,8 @@ func play(part string) int {
 	case "nap":
 		time.Sleep(50 * time.Millisecond)
 		return 0
+	case "hungry": // uses up memory after SIGWINCH
+		eatAtSignal(false)
 	case "deaf": // SIGTERM does not end it
 		signal.Ignore(unix.SIGTERM)
 	case "setsid":
@@ -213,6 +225,9 @@ func finish(t *testing.T, h *Handle) {
 	}
 	h.Close()
 	wantNobody(t, h)
+	if err := removeCgroupOf(h.dir); err != nil { // some tests write a result that is not the shim's
+		t.Error(err)
+	}
 }
 
 // wantNobody fails if anything of the job is left. A shim whose result is known may still be on its way out.

@@ -43,6 +43,7 @@ type supervisor struct {
 	limit    limit
 	process  processRecord
 	home     *os.File // the directory, whatever becomes of its name
+	cgroup   string   // the job's own, empty if it has none
 }
 
 // homeless tells whether the directory has been deleted.
@@ -90,9 +91,11 @@ func (s *supervisor) supervise(started func()) Result {
 		_ = writer.Close()
 		return startFailed(s.dir, err)
 	}
+	s.enclose()
+	defer s.disband()
 	// The job inherits the normal score; lowering comes after the fork, so that no child of the job can ever have the low one.
 	_ = proc.SetOOMScore(0, 0)
-	job, err := launch(s.order.Spec, s.order.marks())
+	job, err := launch(s.order.Spec, s.order.marks(), s.fork)
 	if err != nil {
 		_ = writer.Close()
 		return startFailed(s.dir, err)
@@ -241,7 +244,7 @@ func (sw swept) clean() bool { return len(sw.survivors) == 0 && sw.problem == ""
 
 // sweep ends the whole tree.
 func (s *supervisor) sweep(root proc.ID, r *reaper, grace time.Duration) swept {
-	target := proc.Target{Root: root, Above: s.self, Marks: s.order.marks()}
+	target := proc.Target{Root: root, Above: s.self, Marks: s.order.marks(), Cgroup: s.cgroup}
 	select {
 	case <-r.childless:
 		// Nobody below us, so only somebody started by others on the job's behalf can be left. One look is enough: nobody of ours forks any more.
@@ -250,7 +253,11 @@ func (s *supervisor) sweep(root proc.ID, r *reaper, grace time.Duration) swept {
 		}
 	default:
 	}
-	return sweepTree(context.Background(), target, grace)
+	sw := sweepTree(context.Background(), target, grace)
+	if sw.clean() && !s.childless(r) {
+		sw.problem = reasonUnseen
+	}
+	return sw
 }
 
 // sweepTree kills until the tree is seen empty, or says what is left.
