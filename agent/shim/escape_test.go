@@ -2,6 +2,7 @@ package shim
 
 import (
 	"bufio"
+	"crypto/rand"
 	"fmt"
 	"os"
 	"os/exec"
@@ -154,7 +155,7 @@ func escapees(t *testing.T, code, skip int, shimEnv ...string) (*Handle, []proc.
 
 func needsCgroup(t *testing.T) {
 	t.Helper()
-	path, err := proc.MakeCgroup("j-7", strings.Repeat("A", 26), t.TempDir())
+	path, err := proc.MakeCgroup("j-7", rand.Text(), t.TempDir())
 	if err != nil {
 		t.Skipf("whom nothing but a cgroup can tell is not found here: %v", err)
 	}
