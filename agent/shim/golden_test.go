@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"rcd/agent/proc"
+	"rcd/agent/witness"
 	"rcd/internal/codec"
 )
 
@@ -63,6 +64,8 @@ func TestRecordsAreFrozen(t *testing.T) {
 		{"result", kindResult, fullResult().record()},
 		{"result without code", kindResult, Result{Outcome: SupervisorDied, Reason: reasonShimDied}.record()},
 		{"limit", kindLimit, limitRecord{MaxRuntime: time.Hour}},
+		{"hold of simulated devices", kindSpec, order{Spec: Spec{JobID: "j-1", Lease: 2, Kind: KindHold, Cwd: "/", Grace: time.Second, OutputBound: 1 << 30,
+			Witness: &witness.Place{Dir: "/w", Devices: []string{"gpu0", "gpu1"}}}, Mark: "M", Boot: "b"}},
 	}
 	var got strings.Builder
 	for _, r := range records {

@@ -11,6 +11,7 @@ import (
 
 	"rcd/agent/proc"
 	"rcd/agent/spool"
+	"rcd/agent/witness"
 )
 
 // Errors of a spec. They wrap what is wrong; nothing was started.
@@ -58,6 +59,9 @@ type Spec struct {
 	Grace       time.Duration `cbor:"9,keyasint"` // 0: DefaultGrace
 	Stdio       Stdio         `cbor:"10,keyasint"`
 	OutputBound int64         `cbor:"11,keyasint"` // bytes on disk; 0: spool.DefaultBound
+
+	// Witness: the job's simulated devices. Only set where there are some, since a shim of an earlier release refuses it.
+	Witness *witness.Place `cbor:"12,keyasint,omitempty"`
 }
 
 // withDefaults returns the spec with what was left out filled in.
@@ -94,6 +98,11 @@ func (s Spec) check() error {
 		return fmt.Errorf("%w: output bound of %d bytes is below %d", ErrSpec, s.OutputBound, spool.MinBound)
 	case !filepath.IsAbs(s.Cwd):
 		return fmt.Errorf("%w: working directory %q is not absolute", ErrSpec, s.Cwd)
+	}
+	if s.Witness != nil {
+		if err := s.Witness.Check(); err != nil {
+			return fmt.Errorf("%w: %w", ErrSpec, err)
+		}
 	}
 	for _, text := range slices.Concat([]string{s.JobID, s.Cwd}, s.Command, s.Env) {
 		// The record is strict CBOR, and the kernel ends an argument at a NUL.

@@ -58,8 +58,10 @@ func (s *supervisor) run(report *reporter) {
 	served := make(chan struct{})
 	go func() { defer close(served); srv.run(s.listener) }()
 
-	result := s.supervise(func() {
-		report.say(message{Type: typeHello, Hello: &srv.hello, Status: s.board.now().body()})
+	result := s.witnessed(func() Result {
+		return s.supervise(func() {
+			report.say(message{Type: typeHello, Hello: &srv.hello, Status: s.board.now().body()})
+		})
 	})
 	for {
 		err := writeResult(s.dir, result)

@@ -9,6 +9,7 @@ type agentCmd struct {
 	Run_    agentRunCmd     `cmd:"" name:"run" default:"withargs" help:"Run the agent (the default)."`
 	Devices agentDevicesCmd `cmd:"" help:"Print which devices an agent would declare here, and which GPU each is."`
 	Drain   agentDrainCmd   `cmd:"" help:"End every job under a data directory, with its whole process tree."`
+	Witness agentWitnessCmd `cmd:"" help:"Say whether two leases were ever on one simulated device."`
 }
 
 type agentRunCmd struct {

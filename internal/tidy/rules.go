@@ -15,7 +15,7 @@ var floors = map[string]int{
 	"api": 4, "agent": 4,
 	"raftnode": 3, "raftnode/inspect": 3, "client": 3,
 	"fsm": 2, "session": 2, "relay": 2, "agent/shim": 2,
-	"fsm/command": 1, "scheduler": 1, "wire": 1, "agent/probe": 1, "agent/proc": 1, "agent/spool": 1,
+	"fsm/command": 1, "scheduler": 1, "wire": 1, "agent/probe": 1, "agent/proc": 1, "agent/spool": 1, "agent/witness": 1,
 	"model": 0, "model/selector": 0, "web": 0,
 	"internal/codec": 0, "internal/clock": 0, "internal/mux": 0, "internal/ident": 0, "internal/yamlconf": 0,
 }

@@ -16,6 +16,9 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"rcd/agent"
+	"rcd/agent/witness"
 )
 
 // Binaries are the programs under test.
@@ -143,6 +146,10 @@ func (c *Cluster) stop() {
 		drain.Env = c.Agent.env
 		if text, err := drain.CombinedOutput(); err != nil {
 			c.t.Errorf("drain the agent: %v\n%s", err, text)
+		}
+		// Law 1, as the job's own processes saw it.
+		if r, err := witness.Check(agent.WitnessDir(c.Agent.DataDir)); err != nil || len(r.Breaches) > 0 {
+			c.t.Errorf("the witness saw %q (%v)", r.Breaches, err)
 		}
 	}
 	for _, n := range c.Nodes {

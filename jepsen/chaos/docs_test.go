@@ -196,7 +196,8 @@ func TestDemoRuns(t *testing.T) {
 	begun := time.Now()
 	cmd := exec.Command(filepath.Join(root, "scripts/demo"))
 	out, err := cmd.CombinedOutput()
-	if err != nil || !bytes.Contains(out, []byte("each once and in order")) || !bytes.Contains(out, []byte("nothing is left running")) {
+	if err != nil || !bytes.Contains(out, []byte("each once and in order")) || !bytes.Contains(out, []byte("nothing is left running")) ||
+		!bytes.Contains(out, []byte("gpu0: leases seen: 1\nno double use\n")) {
 		t.Fatalf("scripts/demo: %v\n%s", err, out)
 	}
 	t.Logf("scripts/demo took %v, the build included", time.Since(begun).Round(time.Second))
