@@ -46,6 +46,7 @@ func (a *agent) adopt() error {
 		if j == nil {
 			continue
 		}
+		a.at(atAdopting)
 		if err := a.state.raise(j.devices, k.lease); err != nil {
 			return err
 		}
@@ -93,6 +94,7 @@ func (a *agent) load(k key, told bool) (*job, error) {
 		if spec, err := shim.Load(j.dir); err == nil {
 			j.devices = devicesIn(spec.Env)
 		}
+		j.handle = a.ran(j)
 		j.ended(o)
 		return j, nil
 	case errors.Is(err, errCorrupt):
@@ -128,6 +130,20 @@ func (a *agent) load(k key, told bool) (*job, error) {
 		j.phase = wire.PhaseRunning
 	}
 	return j, nil
+}
+
+// ran returns the handle of a job that has its outcome, for its output; nil if
+// it never ran.
+func (a *agent) ran(j *job) *shim.Handle {
+	h, err := shim.Adopt(j.dir, a.log)
+	if err != nil {
+		return nil // the outcome is what counts, and it is there
+	}
+	if h.Status().Phase != shim.Ended {
+		h.Close()
+		return nil
+	}
+	return h
 }
 
 // ended makes a loaded job an ended one, before anybody else knows it.
@@ -204,6 +220,7 @@ func (a *agent) unbegin(k key) error {
 	if err := a.state.unbegin(k.lease); err != nil {
 		return err
 	}
+	a.at(atUnfenced)
 	return shim.RemoveDir(a.dirOf(k))
 }
 

@@ -36,6 +36,9 @@ type Deps struct {
 	// GPUs is what NVIDIA GPUs are looked at with; nil: none are looked for, and
 	// devices have the number in their name.
 	GPUs probe.Library
+
+	reached func(point)  // a test's
+	shaped  func(*agent) // a test's: called before anything is adopted
 }
 
 // agent is one process's work. Jobs are in jobs.go.
@@ -167,6 +170,9 @@ func newAgent(ctx context.Context, config Config, deps Deps) (*agent, error) {
 	}
 	a.isolated = aloneInNamespace()
 	a.janitor = newJanitor(a)
+	if deps.shaped != nil {
+		deps.shaped(a)
+	}
 	return a, nil
 }
 

@@ -39,6 +39,7 @@ func (a *agent) conclude(j *job, h *shim.Handle) {
 		o.Survivors = cut(joined(o.Survivors, f.fault))
 		o.Reason = cut(joined(o.Reason, f.note))
 	}
+	a.at(atChecked)
 	if len(a.checks) == 0 {
 		a.finish(j, o)
 		return

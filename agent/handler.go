@@ -137,6 +137,7 @@ func (a *agent) recall(k key) *job {
 	if err := os.Remove(mark); err != nil {
 		a.log.Warn("unmark job", "job", k.job, "error", err)
 	}
+	a.at(atRecalled)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.jobs[k] = j
@@ -170,9 +171,10 @@ func (a *agent) orderKill(o wire.Order) wire.OrderAck {
 	if ack, refused := a.fenced(j); refused {
 		return ack
 	}
-	if _, err := a.state.begin(devices, k.lease); err != nil {
+	if _, err := a.raise(j); err != nil {
 		return wire.OrderAck{Code: wire.OrderFailed, Message: err.Error()}
 	}
+	a.at(atKillFenced)
 	return a.settled(j, wire.Outcome{End: uint8(command.EndKilled), Reason: reason, Origin: originOfKill(reason), OutputKnown: true})
 }
 
@@ -252,6 +254,9 @@ func (a *agent) Welcomed(w wire.Welcome) {
 func (a *agent) Seen(generation, term, index uint64) error {
 	facts := a.state.facts()
 	durable := facts.Generation != generation || facts.Term != term
+	if durable {
+		a.at(atTermSeen)
+	}
 	return a.state.update(durable, func(c *cluster) { c.Generation, c.Term, c.Index = generation, term, index })
 }
 

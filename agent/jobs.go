@@ -113,9 +113,11 @@ func (a *agent) kill(j *job, reason string) {
 		close(j.cancel)
 		a.notify()
 	}
+	a.at(atKillOrdered)
 	if j.handle != nil {
 		j.handle.Kill(j.killing)
 	}
+	a.at(atKillPassed)
 }
 
 // finish gives a job its outcome.
@@ -148,6 +150,7 @@ func (a *agent) settle(j *job, o wire.Outcome) {
 	if err != nil {
 		a.log.Error("outcome of a job not kept on disk", "job", j.job, "lease", j.lease, "error", err)
 	}
+	a.at(atOutcomeWritten)
 	a.finish(j, o)
 }
 
@@ -162,13 +165,16 @@ func (a *agent) follow(j *job, h *shim.Handle) {
 		}
 	}
 	if status.Phase == shim.Running {
+		a.at(atRunningSeen)
 		a.mu.Lock()
 		j.phase = wire.PhaseRunning
 		a.notify()
 		a.mu.Unlock()
+		a.at(atRunningNoted)
 	}
 	select {
 	case <-h.Done():
+		a.at(atEnded)
 		a.conclude(j, h)
 	case <-a.ctx.Done():
 	}
@@ -198,6 +204,9 @@ func (a *agent) Outcomes() []wire.Outcome {
 			out = append(out, *j.outcome)
 		}
 	}
+	if len(out) > 0 {
+		a.at(atOutcomeTelling)
+	}
 	slices.SortFunc(out, func(x, y wire.Outcome) int {
 		return cmp.Or(cmp.Compare(x.Job, y.Job), cmp.Compare(x.Lease, y.Lease))
 	})
@@ -222,9 +231,11 @@ func (a *agent) Acked(ack wire.OutcomeAck) {
 	if j.handle != nil {
 		j.handle.Close()
 	}
+	a.at(atAckHeard)
 	// Not synced: a mark that a power cut takes only makes us tell it again.
 	if err := os.WriteFile(filepath.Join(j.dir, ackedFile), nil, 0o600); err != nil {
 		a.log.Warn("job not marked as acked", "job", ack.Job, "error", err)
 	}
+	a.at(atAckMarked)
 	a.janitor.nudge()
 }

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -25,6 +26,21 @@ const (
 	pidFile = "rcd.pid"
 )
 
+// lockPatience is how long a lock is tried for that no living process is known
+// to hold: an agent that was killed in the middle of a fork leaves a child with
+// all that it had open, until the child becomes a shim.
+const lockPatience = 5 * time.Second
+
+// patiently calls try until it says that the lock is not an orphan, or the
+// patience is over.
+func patiently(try func() (orphan bool, err error)) error {
+	for deadline := time.Now().Add(lockPatience); ; time.Sleep(5 * time.Millisecond) {
+		if orphan, err := try(); !orphan || time.Now().After(deadline) {
+			return err
+		}
+	}
+}
+
 // lockDir takes the data directory for this process and writes its pid file.
 // The kernel releases the lock with the process.
 func lockDir(dir string) (release func(), err error) {
@@ -33,16 +49,24 @@ func lockDir(dir string) (release func(), err error) {
 	if err != nil {
 		return nil, fmt.Errorf("open lock: %w", err)
 	}
-	if err := unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		file.Close()
-		if errors.Is(err, unix.EWOULDBLOCK) {
+	err = patiently(func() (orphan bool, err error) {
+		err = unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		switch {
+		case errors.Is(err, unix.EWOULDBLOCK):
 			who := "another process"
-			if id, alive := proc.ReadPIDFile(filepath.Join(dir, pidFile)); alive {
+			id, alive := proc.ReadPIDFile(filepath.Join(dir, pidFile))
+			if alive {
 				who = fmt.Sprintf("process %d", id.PID)
 			}
-			return nil, fmt.Errorf("%w: %s has data directory %s; stop it first", ErrLocked, who, dir)
+			return !alive, fmt.Errorf("%w: %s has data directory %s; stop it first", ErrLocked, who, dir)
+		case err != nil:
+			return false, fmt.Errorf("lock %q: %w", path, err)
 		}
-		return nil, fmt.Errorf("lock %q: %w", path, err)
+		return false, nil
+	})
+	if err != nil {
+		file.Close()
+		return nil, err
 	}
 	remove, err := proc.WritePIDFile(filepath.Join(dir, pidFile))
 	if err != nil {
@@ -57,15 +81,21 @@ func lockDir(dir string) (release func(), err error) {
 // kernel gives back with the process; the token is part of it, because one
 // machine may carry hosts of several clusters.
 func lockHost(host, token string) (release func(), err error) {
-	sum := sha256.Sum256([]byte(host + "\x00" + token))
-	name := "@rcd-agent-" + hex.EncodeToString(sum[:16])
-	addr := &net.UnixAddr{Name: name, Net: "unix"}
-	listener, err := net.ListenUnix("unix", addr)
-	if errors.Is(err, unix.EADDRINUSE) {
-		return nil, fmt.Errorf("%w: %s serves host %s; stop it first", ErrLocked, holder(addr), host)
-	}
+	addr := hostAddr(host, token)
+	var listener *net.UnixListener
+	err = patiently(func() (orphan bool, err error) {
+		listener, err = net.ListenUnix("unix", addr)
+		switch {
+		case errors.Is(err, unix.EADDRINUSE):
+			who, alive := holder(addr)
+			return !alive, fmt.Errorf("%w: %s serves host %s; stop it first", ErrLocked, who, host)
+		case err != nil:
+			return false, fmt.Errorf("lock host %s: %w", host, err)
+		}
+		return false, nil
+	})
 	if err != nil {
-		return nil, fmt.Errorf("lock host %s: %w", host, err)
+		return nil, err
 	}
 	var wait sync.WaitGroup
 	wait.Go(func() {
@@ -80,23 +110,29 @@ func lockHost(host, token string) (release func(), err error) {
 	return func() { listener.Close(); wait.Wait() }, nil
 }
 
-// holder says which process listens.
-func holder(addr *net.UnixAddr) string {
+func hostAddr(host, token string) *net.UnixAddr {
+	sum := sha256.Sum256([]byte(host + "\x00" + token))
+	return &net.UnixAddr{Name: "@rcd-agent-" + hex.EncodeToString(sum[:16]), Net: "unix"}
+}
+
+// holder says which process listens, and whether it is known to be alive.
+func holder(addr *net.UnixAddr) (who string, alive bool) {
 	const unknown = "another process"
 	conn, err := net.DialUnix("unix", nil, addr)
 	if err != nil {
-		return unknown
+		return unknown, false // it may have ended just now
 	}
 	defer conn.Close()
 	raw, err := conn.SyscallConn()
 	if err != nil {
-		return unknown
+		return unknown, true
 	}
-	var who *unix.Ucred
-	if raw.Control(func(fd uintptr) { who, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }) != nil || err != nil {
-		return unknown
+	var peer *unix.Ucred
+	if raw.Control(func(fd uintptr) { peer, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }) != nil || err != nil || peer.Pid == 0 {
+		return unknown, true // in another PID namespace, say
 	}
-	return fmt.Sprintf("process %d", who.Pid)
+	id, err := proc.Identify(int(peer.Pid))
+	return fmt.Sprintf("process %d", peer.Pid), err == nil && proc.Alive(id)
 }
 
 // machineID returns what names this machine across agents: the system's ID, or

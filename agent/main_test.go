@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -32,7 +33,10 @@ func TestMain(m *testing.M) {
 		os.Exit(shim.Main(os.Args[2:]))
 	}
 	if len(os.Args) > 1 && os.Args[1] == "agent" {
-		os.Exit(agentMain())
+		os.Exit(agentMain(os.Args[2:]))
+	}
+	if len(os.Args) > 1 && os.Args[1] == "hold-host" {
+		holdHost(os.Args[2], os.Args[3])
 	}
 	if len(os.Args) > 1 && os.Args[1] == "hold-device" {
 		holdDevice(os.Args[2])
@@ -197,9 +201,10 @@ func (c *control) want(n uint64, change func(*wire.StartJob), command ...string)
 
 func (c *control) kill(job uint64) {
 	c.mu.Lock()
-	d := c.desired[job]
-	d.KillRequested = true
-	c.desired[job] = d
+	if d, ok := c.desired[job]; ok { // else it has ended just now
+		d.KillRequested = true
+		c.desired[job] = d
+	}
 	c.mu.Unlock()
 	c.hub.Nudge("box")
 }
@@ -216,35 +221,51 @@ func (c *control) outcome(t *testing.T, lease uint64) wire.Outcome {
 	return o
 }
 
+// deafen has outcomes not acked.
+func (c *control) deafen(deaf bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.deaf = deaf
+}
+
 func (c *control) isRunning(job uint64) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.running[job]
 }
 
-// output reads a job's output through the hub.
+// output reads a job's output through the hub, with gaps as [gap FROM-TO].
 func (c *control) output(t *testing.T, job string, from int64, follow bool) (string, relay.End) {
 	t.Helper()
+	text, end, err := c.tryOutput(job, from, follow)
+	if err != nil {
+		t.Fatalf("read output of %s: %v (%d bytes so far)", job, err, len(text))
+	}
+	return text, end
+}
+
+// tryOutput is output while the agent may be going down.
+func (c *control) tryOutput(job string, from int64, follow bool) (string, relay.End, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 	conn, err := c.hub.OpenStream(ctx, "box")
 	if err != nil {
-		t.Fatal(err)
+		return "", relay.End{}, err
 	}
 	if err := relay.Ask(conn, from, wire.StreamOpen{Job: job, Follow: follow}); err != nil {
-		t.Fatal(err)
+		return "", relay.End{}, err
 	}
 	var got bytes.Buffer
 	_, end, err := relay.Receive(ctx, conn, from, relay.SinkFunc(func(_ context.Context, r relay.Record) error {
-		if d, ok := r.(relay.Data); ok {
-			got.Write(d.Bytes)
+		switch r := r.(type) {
+		case relay.Data:
+			got.Write(r.Bytes)
+		case relay.Gap:
+			fmt.Fprintf(&got, "[gap %d-%d]", r.From, r.To)
 		}
 		return nil
 	}))
-	if err != nil {
-		t.Fatalf("read output of %s: %v (%d bytes so far)", job, err, got.Len())
-	}
-	return got.String(), end
+	return got.String(), end, err
 }
 
 // running is an agent in this process.
@@ -262,12 +283,19 @@ func testConfig(dir string, c *control) Config {
 
 func startAgent(t *testing.T, config Config) *running {
 	t.Helper()
+	return startAgentWith(t, config, func(*Deps) {})
+}
+
+func startAgentWith(t *testing.T, config Config, change func(*Deps)) *running {
+	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	ready, done := make(chan struct{}), make(chan struct{})
 	r := &running{}
+	deps := Deps{Logger: testLog(t), Version: "test", Exec: executable(t), Ready: func() { close(ready) }}
+	change(&deps)
 	go func() {
 		defer close(done)
-		r.err = Run(ctx, config, Deps{Logger: testLog(t), Version: "test", Exec: executable(t), Ready: func() { close(ready) }})
+		r.err = Run(ctx, config, deps)
 	}()
 	r.stop = sync.OnceFunc(func() { cancel(); <-done })
 	t.Cleanup(r.stop)

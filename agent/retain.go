@@ -166,6 +166,7 @@ func (g *janitor) remove(k key) error {
 		delete(g.acked, k)
 		return nil
 	}
+	g.agent.at(atRemoving)
 	if err := shim.RemoveDir(g.agent.dirOf(k)); err != nil {
 		return err
 	}

@@ -54,25 +54,17 @@ func (a *agent) occupants(j *job) []*job {
 
 // start brings a job from the order to its end, or until the agent stops.
 func (a *agent) start(j *job, start wire.StartJob) {
+	a.at(atOrderTaken)
 	if !a.vacate(j) || !a.awaitGPUs(j) {
 		return
 	}
+	a.at(atVacated)
 	env, err := a.environment(j, start)
 	if err != nil {
 		a.settle(j, startFailed(err, model.OriginJob))
 		return
 	}
-	// The directory comes before the fence: should this process die in between,
-	// the next one sees a lease without a job in it, and knows that it has not
-	// begun.
-	if err = os.MkdirAll(j.dir, 0o700); err == nil {
-		err = syncDir(filepath.Dir(j.dir))
-	}
-	if err != nil {
-		a.settle(j, startFailed(err, model.OriginHost))
-		return
-	}
-	switch verdict, err := a.state.begin(j.devices, j.lease); {
+	switch verdict, err := a.raise(j); {
 	case err != nil:
 		a.settle(j, startFailed(err, model.OriginHost))
 		return
@@ -80,10 +72,12 @@ func (a *agent) start(j *job, start wire.StartJob) {
 		a.drop(j)
 		return
 	}
+	a.at(atFenceRaised)
 	a.mu.Lock()
 	start.MaxRuntimeS = j.limitS // it may have been lengthened while it waited
 	a.mu.Unlock()
-	h, err := shim.Start(shim.Config{Dir: j.dir, Exec: a.deps.Exec, Log: a.log, Spec: a.spec(j, start, env)})
+	h, err := shim.Start(shim.Config{Dir: j.dir, Exec: a.deps.Exec, Log: a.log, Spec: a.spec(j, start, env), Step: a.step})
+	a.at(atStarted)
 	if err != nil {
 		a.settle(j, startFailed(err, model.OriginAgent))
 		return
@@ -99,6 +93,20 @@ func (a *agent) start(j *job, start wire.StartJob) {
 	a.notify()
 	a.mu.Unlock()
 	a.follow(j, h)
+}
+
+// raise raises the fence of a job's devices. The directory comes before it:
+// should this process die in between, the next one sees a lease without a job
+// in it, and knows that it has not begun.
+func (a *agent) raise(j *job) (fenceVerdict, error) {
+	if err := os.MkdirAll(j.dir, 0o700); err != nil {
+		return fenceOpen, err
+	}
+	if err := syncDir(filepath.Dir(j.dir)); err != nil {
+		return fenceOpen, err
+	}
+	a.at(atDirMade)
+	return a.state.begin(j.devices, j.lease)
 }
 
 // vacate waits until nothing of an earlier lease is on j's devices. A later
@@ -146,7 +154,7 @@ func (a *agent) vacate(j *job) bool {
 // cancelled ends a job that was killed before it began. The fence makes that
 // final.
 func (a *agent) cancelled(j *job, reason string) {
-	if _, err := a.state.begin(j.devices, j.lease); err != nil {
+	if _, err := a.raise(j); err != nil {
 		a.log.Error("fence not raised for a job that was killed before it began", "job", j.job, "error", err)
 	}
 	a.settle(j, wire.Outcome{End: uint8(command.EndKilled), Reason: reason, Origin: originOfKill(reason), OutputKnown: true})

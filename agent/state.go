@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"sync"
 
+	"rcd/agent/shim"
 	"rcd/internal/codec"
 	"rcd/wire"
 )
@@ -248,11 +249,14 @@ func writeRecord(path string, kind uint16, v any) error {
 // readRecord reads a record into v. The error wraps os.ErrNotExist or
 // errCorrupt, the latter with the file's name.
 func readRecord(path string, kind uint16, v any) error {
+	corrupt := func(why string) error { return fmt.Errorf("%w: %s: %s", errCorrupt, path, why) }
 	data, err := os.ReadFile(path)
+	if shim.Rotten(err) {
+		return corrupt(err.Error())
+	}
 	if err != nil {
 		return fmt.Errorf("read record: %w", err)
 	}
-	corrupt := func(why string) error { return fmt.Errorf("%w: %s: %s", errCorrupt, path, why) }
 	if len(data) < crcSize {
 		return corrupt("too short")
 	}

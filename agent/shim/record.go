@@ -7,7 +7,10 @@ import (
 	"hash/crc32"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"rcd/agent/proc"
 	"rcd/internal/codec"
@@ -129,6 +132,9 @@ func readRecord(dir, name string, kind uint16, v any) error {
 		return &CorruptError{File: path, Err: fmt.Errorf("%d bytes", info.Size())}
 	}
 	data, err := os.ReadFile(path)
+	if Rotten(err) {
+		return &CorruptError{File: path, Err: err}
+	}
 	if err != nil {
 		return fmt.Errorf("read record: %w", err)
 	}
@@ -136,6 +142,12 @@ func readRecord(dir, name string, kind uint16, v any) error {
 		return &CorruptError{File: path, Err: err}
 	}
 	return nil
+}
+
+// Rotten tells whether an error of reading a file is the file's own and stays: a bad block, a damaged file system, or something else under its name.
+// Others, such as too many open files, say nothing of it.
+func Rotten(err error) bool {
+	return slices.ContainsFunc([]error{unix.EIO, unix.EISDIR, unix.EUCLEAN, unix.EBADMSG}, func(e error) bool { return errors.Is(err, e) })
 }
 
 // How a record comes into place.

@@ -42,7 +42,26 @@ type Config struct {
 	Spec Spec
 	Log  *slog.Logger
 
+	// Step, unless nil, is told how far Start has come, on its own goroutine.
+	Step func(Step)
+
 	shimEnv []string // what a test adds to the shim's environment
+}
+
+// Step is how far a start has come.
+type Step int
+
+// The steps, in order.
+const (
+	SpecWritten Step = iota + 1 // the spec is on disk
+	Forked                      // a shim runs, and has said nothing yet
+	Reported                    // it has said how the start went, or will be late
+)
+
+func (c *Config) step(s Step) {
+	if c.Step != nil {
+		c.Step(s)
+	}
 }
 
 // Start puts the spec down, starts a shim in a session of its own, and returns once the job runs or has failed to start: then the handle has ended with
@@ -58,6 +77,7 @@ func Start(cfg Config) (*Handle, error) {
 	if err != nil {
 		return nil, err
 	}
+	cfg.step(SpecWritten)
 	if h, err := Adopt(cfg.Dir, cfg.Log); !errors.Is(err, ErrNotBegun) {
 		return h, err
 	}
@@ -159,7 +179,9 @@ func spawn(cfg Config) (Status, proc.ID, error) {
 		return Status{}, proc.ID{}, fmt.Errorf("start shim: %w", err)
 	}
 	id, _ := proc.Identify(process.Pid) // there, for nobody has waited for it
+	cfg.step(Forked)
 	status, err := awaitReport(ours, cfg.Dir)
+	cfg.step(Reported)
 	if err != nil {
 		_, _ = process.Wait() // it has said its last word, or closed the pipe by its end
 		return Status{}, proc.ID{}, err
