@@ -163,6 +163,10 @@ func (a *agent) unreadable(j *job, err error) *job {
 // before us forked just before its end may come to life after we have looked.
 // Nobody else forks one, so once none is there, none comes.
 func adoptShim(dir string, log *slog.Logger) (*shim.Handle, error) {
+	// Nearly all have begun, and that needs no look at every process.
+	if h, err := shim.Adopt(dir, log); !errors.Is(err, shim.ErrNotBegun) && !errors.Is(err, shim.ErrNoJob) {
+		return h, err
+	}
 	for deadline := time.Now().Add(stillborn); ; time.Sleep(10 * time.Millisecond) {
 		shims, err := shims()
 		if err != nil {

@@ -77,7 +77,12 @@ type agentProcess struct {
 
 func startProcess(t *testing.T, c *control, dir string, dies point) *agentProcess {
 	t.Helper()
-	cmd := exec.Command(executable(t), "agent", c.addr, dir, token, string(dies))
+	return runProcess(t, exec.Command(executable(t), "agent", c.addr, dir, token, string(dies)))
+}
+
+// runProcess starts an agent that ends with the test at the latest.
+func runProcess(t *testing.T, cmd *exec.Cmd) *agentProcess {
+	t.Helper()
 	log := &tail{}
 	cmd.Stderr = log
 	stdin, err := cmd.StdinPipe()

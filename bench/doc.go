@@ -3,6 +3,7 @@
 // time belong here, not in tests.
 //
 //	go test ./bench -run Wait -bench.runs 20 -v
+//	go test ./bench -run BusyHost -bench.host 60s -v
 //
 // Start with wait_test.go.
 package bench
