@@ -46,6 +46,11 @@ func (a *agent) environment(j *job, start wire.StartJob) ([]string, error) {
 			env[name] = value
 		}
 	}
+	if text := start.Env[model.GraceSignalEnv]; text != "" {
+		if _, err := model.ParseGraceSignal(text); err != nil {
+			return nil, fmt.Errorf("%s: %w", model.GraceSignalEnv, err)
+		}
+	}
 	env[proc.JobIDName] = model.JobID(j.job)
 	env[deviceEnv] = strings.Join(slices.Sorted(slices.Values(start.Devices)), ",")
 	env["RC_LEASE_TOKEN"] = strconv.FormatUint(j.lease, 10)

@@ -58,6 +58,7 @@ func TestBadInputChangesNothing(t *testing.T) {
 			{"POST", "/v1/jobs", ``, 400, "bad_request"},
 			{"POST", "/v1/jobs", large, 413, "body_too_large"},
 			{"POST", "/v1/jobs", field("priority", "11"), 400, "priority_out_of_range"},
+			{"POST", "/v1/jobs", field("env", `{"RC_GRACE_SIGNAL":"KILL@30s"}`), 400, "bad_request"},
 			{"POST", "/v1/jobs", field("priority", "-11"), 400, "priority_out_of_range"},
 			{"POST", "/v1/jobs", field("priority", "266"), 400, "priority_out_of_range"},
 			{"POST", "/v1/jobs", field("priority", `"high"`), 400, "bad_request"},

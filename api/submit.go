@@ -87,6 +87,11 @@ func jobSpec(in wire.SubmitRequest) (command.JobSpec, error) {
 			return command.JobSpec{}, badRequest("the environment holds a name that is empty or has = in it, or a NUL character")
 		}
 	}
+	if text := in.Env[model.GraceSignalEnv]; text != "" {
+		if _, err := model.ParseGraceSignal(text); err != nil {
+			return command.JobSpec{}, badRequest("%s: %v", model.GraceSignalEnv, err)
+		}
+	}
 	return command.JobSpec{
 		Kind:         kind,
 		Pinned:       in.DeviceID,

@@ -1,6 +1,11 @@
 package proc
 
-import "golang.org/x/sys/unix"
+import (
+	"errors"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+)
 
 // signalGroup is PIDFD_SIGNAL_PROCESS_GROUP of the kernel, since 6.9.
 const signalGroup = 4
@@ -44,4 +49,40 @@ func (g group) close() {
 	if g.fd >= 0 {
 		_ = unix.Close(g.fd)
 	}
+}
+
+// SignalGroup sends sig to the process group that leader leads, as a session's first process does. ErrGone if that very process is not there any more, be
+// it as a zombie. It is signalled together with its start time, as in Signal.
+func SignalGroup(leader ID, sig unix.Signal) error {
+	if leader.PID <= 1 {
+		return ErrGone // 0 and -1 would name other groups
+	}
+	fd, err := unix.PidfdOpen(leader.PID, 0)
+	if errors.Is(err, unix.ESRCH) {
+		return ErrGone
+	}
+	if !Exists(leader) {
+		if err == nil {
+			_ = unix.Close(fd)
+		}
+		return ErrGone
+	}
+	if err == nil {
+		defer func() { _ = unix.Close(fd) }()
+		err = unix.PidfdSendSignal(fd, sig, nil, signalGroup)
+		if errors.Is(err, unix.ESRCH) {
+			return ErrGone
+		}
+	}
+	if err != nil {
+		// An older kernel, or a sandbox that forbids the call: check, just now, and signal back to back.
+		err = unix.Kill(-leader.PID, sig)
+	}
+	switch {
+	case errors.Is(err, unix.ESRCH):
+		return ErrGone
+	case err != nil:
+		return fmt.Errorf("send %s to the group of %s: %w", unix.SignalName(sig), leader, err)
+	}
+	return nil
 }

@@ -141,6 +141,8 @@ func (s *supervisor) watch(job proc.ID, p *pump, started func()) Result {
 
 	spec := s.order.Spec
 	defer s.limit.start().Stop()
+	grace := newWarning(spec, &s.limit, s.log)
+	defer grace.timer.Stop()
 	idle := newWatchdog(spec.IdleTimeout)
 	defer idle.Stop()
 	home := time.NewTicker(homeCheck)
@@ -185,6 +187,11 @@ func (s *supervisor) watch(job proc.ID, p *pump, started func()) Result {
 		case longer := <-s.limits:
 			if !began {
 				s.lengthen(longer)
+				grace.aim(&s.limit)
+			}
+		case <-grace.timer.C:
+			if !began {
+				grace.send(job)
 			}
 		case <-s.limit.watchdog.C:
 			end(s.limit.reason())

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"rcd/client"
+	"rcd/model"
 	"rcd/wire"
 )
 
@@ -33,6 +34,7 @@ type runCmd struct {
 	Priority    priority      `default:"0" help:"-10 to 10; higher runs sooner."`
 	MaxRuntime  time.Duration `placeholder:"D" help:"End the job after this time, e.g. 90m."`
 	IdleTimeout time.Duration `placeholder:"D" help:"End the job after this time without output."`
+	GraceSignal graceSignal   `placeholder:"S" help:"Warn the job by a signal before its runtime limit, e.g. USR1@2m; without a value TERM@30s."`
 	Timeout     time.Duration `placeholder:"D" help:"Cancel the job if it is still queued after this time."`
 	NoWait      bool          `help:"Fail at once if no device is free."`
 	Merge       bool          `help:"Print the job's stderr on stdout, too, in the order it came."`
@@ -48,6 +50,7 @@ Examples:
 
     rc run -d box:gpu0 -- python train.py
     rc run --select 'vram>=40G' --max-runtime 2h --env SEED=1 -- ./bench --all
+    rc run -d box:gpu0 --max-runtime 2h --grace-signal=USR1@5m -- python train.py
     rc run --select rack=r3 --explain
     rc run --select 'vram>=40G' --max-runtime 12h --explain`
 }
@@ -82,6 +85,9 @@ func (v *runCmd) check() (map[string]string, error) {
 			return refuse("--env %q is not like KEY=VALUE", pair)
 		}
 		env[key] = value
+	}
+	if v.GraceSignal != "" {
+		env[model.GraceSignalEnv] = string(v.GraceSignal)
 	}
 	return env, nil
 }
