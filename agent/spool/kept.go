@@ -10,6 +10,7 @@ type span struct {
 // next one might not fit.
 type kept struct {
 	headLimit, tailLimit int64
+	floor                int64 // no segment that reaches beyond this offset is dropped
 
 	headSize int64
 	headDone bool
@@ -36,7 +37,7 @@ func (k *kept) begin(start, header, full int64) []span {
 		return nil
 	}
 	var drop []span
-	for len(k.tail) > 0 && k.tailSize+full > k.tailLimit {
+	for len(k.tail) > 0 && k.tailSize+full > k.tailLimit && k.tail[0].to <= k.floor {
 		drop = append(drop, k.tail[0])
 		k.tailSize -= k.tail[0].size
 		k.tail = k.tail[1:]

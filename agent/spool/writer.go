@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"hash"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
 	"time"
@@ -95,6 +96,7 @@ func Create(dir string, bound int64) (*Writer, error) {
 	w := &Writer{dir: dir, segment: min(maxSegment, bound/16), disk: realDisk{}, digest: sha256.New()}
 	w.kept.headLimit = bound / 4
 	w.kept.tailLimit = bound - w.kept.headLimit
+	w.kept.floor = math.MaxInt64
 	return w, nil
 }
 
