@@ -22,6 +22,10 @@ var errReservedEnv = errors.New("environment name is reserved")
 // defaultPath is the PATH of jobs when the agent has none.
 const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
+// defaultTerm is what a job on a terminal is told of it when the submitter says
+// nothing: what most terminals today understand.
+const defaultTerm = "xterm-256color"
+
 // deviceEnv is the variable from which a restarted agent also learns which
 // devices a job has: device IDs, a comma between two.
 const deviceEnv = "RC_DEVICE"
@@ -50,6 +54,9 @@ func (a *agent) environment(j *job, start wire.StartJob) ([]string, error) {
 		if _, err := model.ParseGraceSignal(text); err != nil {
 			return nil, fmt.Errorf("%s: %w", model.GraceSignalEnv, err)
 		}
+	}
+	if model.Stdio(start.Stdio) == model.StdioTTY && env["TERM"] == "" {
+		env["TERM"] = defaultTerm
 	}
 	env[proc.JobIDName] = model.JobID(j.job)
 	env[deviceEnv] = strings.Join(slices.Sorted(slices.Values(start.Devices)), ",")

@@ -191,7 +191,7 @@ func (a *agent) spec(j *job, start wire.StartJob, env []string) shim.Spec {
 	case model.JobKind(start.Kind) == model.KindHold:
 		spec.Kind, spec.Command, spec.IdleTimeout = shim.KindHold, nil, 0
 	case model.Stdio(start.Stdio) != model.StdioLogs:
-		spec.Stdio = shim.Stdio(model.Stdio(start.Stdio).String()) // refused by a shim that cannot
+		spec.Stdio = shim.Stdio(model.Stdio(start.Stdio).String()) // the same words; one that is not known is refused
 	}
 	return spec
 }

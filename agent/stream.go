@@ -76,6 +76,10 @@ func (o *output) Next(ctx context.Context) (relay.Record, error) {
 			return end, err
 		}
 	}
+	if o.follow {
+		// What was returned before has been handed on, or this would not be asked.
+		o.handle.Consumed(o.offset)
+	}
 	for {
 		// The status comes before the look at the spool: what is written in
 		// between changes it, and then Wait returns at once.

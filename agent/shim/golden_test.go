@@ -66,6 +66,8 @@ func TestRecordsAreFrozen(t *testing.T) {
 		{"limit", kindLimit, limitRecord{MaxRuntime: time.Hour}},
 		{"hold of simulated devices", kindSpec, order{Spec: Spec{JobID: "j-1", Lease: 2, Kind: KindHold, Cwd: "/", Grace: time.Second, OutputBound: 1 << 30,
 			Witness: &witness.Place{Dir: "/w", Devices: []string{"gpu0", "gpu1"}}}, Mark: "M", Boot: "b"}},
+		{"terminal", kindSpec, order{Spec: Spec{JobID: "j-1", Kind: KindJob, Command: []string{"sh"}, Cwd: "/", Stdio: StdioTTY, OutputBound: 1 << 30}, Mark: "M", Boot: "b"}},
+		{"pipe", kindSpec, order{Spec: Spec{JobID: "j-1", Kind: KindJob, Command: []string{"tar"}, Cwd: "/", Stdio: StdioPipe, OutputBound: 1 << 30}, Mark: "M", Boot: "b"}},
 	}
 	var got strings.Builder
 	for _, r := range records {
@@ -106,6 +108,7 @@ func TestMessagesAreFrozen(t *testing.T) {
 		{"refused", message{Type: typeRefused, Problem: &problemBody{Text: "taken"}}},
 		{"failed", message{Type: typeFailed, Problem: &problemBody{Text: "no room"}}},
 		{"extend", message{Type: typeExtend, Extend: &extendBody{MaxRuntime: time.Hour}}},
+		{"consumed", message{Type: typeConsumed, Consumed: &consumedBody{Offset: 1 << 33}}},
 	}
 	var got strings.Builder
 	for _, c := range messages {

@@ -45,6 +45,9 @@ type Handle struct {
 	limit   time.Duration // guarded by mu; good if limited
 	limited bool          // guarded by mu; the shim has written its limit down
 
+	consumed     int64 // guarded by mu; how far the readers of the output have got
+	consumedTold int64 // guarded by mu; what of it the sender was woken for
+
 	putDownSweep *swept // guarded by mu; set if this handle has killed the shim, after a sweep that came to this
 
 	nudge  chan struct{} // holds one wake-up for the sender of kills
@@ -283,18 +286,26 @@ func (h *Handle) follow(ctx context.Context, conn net.Conn) error {
 	}
 }
 
-// sendOrders sends pings, and the kill or the extension until the shim says that it was taken. It returns when ctx ends or the connection fails.
+// sendOrders sends pings, and the kill or the extension until the shim says that it was taken, and how far the readers are whenever that is further. It
+// returns when ctx ends or the connection fails.
 func (h *Handle) sendOrders(ctx context.Context, conn net.Conn) {
 	ping := time.NewTicker(keepalive)
 	defer ping.Stop()
+	var told int64 // on this connection
 	for {
 		h.mu.Lock()
 		reason := h.kill
 		if h.status.Killing != "" {
 			reason = ""
 		}
-		extend := h.extension()
+		extend, consumed := h.extension(), h.consumed
 		h.mu.Unlock()
+		if consumed > told {
+			told = consumed
+			if send(conn, message{Type: typeConsumed, Consumed: &consumedBody{Offset: told}}) != nil {
+				return
+			}
+		}
 		m := message{Type: typePing}
 		if reason != "" {
 			m = message{Type: typeKill, Kill: &killBody{Reason: reason}}

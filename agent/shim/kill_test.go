@@ -194,7 +194,7 @@ func TestPumpTakesWhatIsInThePipesWhenItFinishes(t *testing.T) {
 	}
 	finished := make(chan struct{})
 	_ = unix.Close(p.stop[1])
-	p.start(launched{stdout: out[0], stderr: errs[0]})
+	p.start(streams{stdout: out[0], stderr: errs[0]})
 	go func() { defer close(finished); <-p.done }()
 	select {
 	case <-finished:

@@ -16,17 +16,18 @@ import (
 // defaultPath is searched for the command if the job's environment has no PATH.
 const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// launched is a job that runs, and our ends of its pipes.
+// launched is a job that runs, and our side of its streams.
 type launched struct {
-	id             proc.ID
-	stdout, stderr int
+	id proc.ID
+	streams
 }
 
 // forker is syscall.ForkExec, or what puts the process into a cgroup as well.
 type forker func(path string, argv []string, attr *syscall.ProcAttr) (pid int, err error)
 
-// launch starts the job's main process in a session of its own. Our ends of the pipes are the caller's to close. The process is not waited for.
-func launch(spec Spec, marks []string, fork forker) (launched, error) {
+// launch starts the job's main process in a session of its own, with a terminal of that size if it is to have one. Our side of the streams is the caller's
+// to close. The process is not waited for.
+func launch(spec Spec, marks []string, size Size, fork forker) (launched, error) {
 	if info, err := os.Stat(spec.Cwd); err != nil {
 		return launched{}, fmt.Errorf("working directory: %w", err)
 	} else if !info.IsDir() {
@@ -36,25 +37,11 @@ func launch(spec Spec, marks []string, fork forker) (launched, error) {
 	if err != nil {
 		return launched{}, err
 	}
-	// Raw descriptors: os.Pipe would make the job's end non-blocking, and programs do not expect that of their stdout.
-	var pipes [4]int
-	open := pipes[:0]
-	defer func() {
-		for _, fd := range open {
-			_ = unix.Close(fd)
-		}
-	}()
-	for i := 0; i < 4; i += 2 {
-		if err := unix.Pipe2(pipes[i:i+2], unix.O_CLOEXEC); err != nil {
-			return launched{}, fmt.Errorf("make pipe: %w", err)
-		}
-		open = pipes[:i+2]
-	}
-	null, err := unix.Open(os.DevNull, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	s, err := openStreams(spec.Stdio, size)
 	if err != nil {
-		return launched{}, fmt.Errorf("open %s: %w", os.DevNull, err)
+		return launched{}, err
 	}
-	defer func() { _ = unix.Close(null) }()
+	defer s.closeJobs()
 	env := append([]string(nil), spec.Env...)
 	for _, mark := range marks {
 		if !strings.HasPrefix(mark, proc.JobIDName+"=") {
@@ -64,19 +51,20 @@ func launch(spec Spec, marks []string, fork forker) (launched, error) {
 	pid, err := fork(path, spec.Command, &syscall.ProcAttr{
 		Dir:   spec.Cwd,
 		Env:   env,
-		Files: []uintptr{uintptr(null), uintptr(pipes[1]), uintptr(pipes[3])},
-		Sys:   &syscall.SysProcAttr{Setsid: true},
+		Files: s.files(),
+		Sys:   s.attributes(),
 	})
 	if err != nil {
+		s.closeOurs()
 		return launched{}, fmt.Errorf("run %s: %w", path, err)
 	}
 	id, err := proc.Identify(pid) // there even if it has ended: nobody waits for it yet
 	if err != nil {
+		s.closeOurs()
 		return launched{}, errors.Join(fmt.Errorf("identify pid %d: %w", pid, err), endChild(pid))
 	}
-	// The job's ends are closed by the defer above, ours are the caller's.
-	open = []int{pipes[1], pipes[3]}
-	return launched{id: id, stdout: pipes[0], stderr: pipes[2]}, nil
+	s.closeJobs()
+	return launched{id: id, streams: s}, nil
 }
 
 // endChild ends a child that nobody has waited for yet, so that its pid is not anybody else's.

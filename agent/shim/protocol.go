@@ -44,6 +44,9 @@ const (
 	typeRefused messageType = 5 // on the report pipe: another shim has the job, or had it
 	typeFailed  messageType = 6 // on the report pipe: this shim cannot run, and the job has not begun
 	typeExtend  messageType = 7 // only to a shim with a limit.cbor: an earlier one hangs up on what it does not know
+
+	// Only for a job with a terminal or a pipe, which no shim of an earlier release has.
+	typeConsumed messageType = 8
 )
 
 type message struct {
@@ -53,6 +56,8 @@ type message struct {
 	Kill    *killBody    `cbor:"4,keyasint,omitempty"`
 	Problem *problemBody `cbor:"5,keyasint,omitempty"`
 	Extend  *extendBody  `cbor:"6,keyasint,omitempty"`
+
+	Consumed *consumedBody `cbor:"7,keyasint,omitempty"`
 }
 
 type helloBody struct {
@@ -76,6 +81,11 @@ type killBody struct {
 // extendBody lengthens the limit of the job, counted from its start. One that is not longer changes nothing.
 type extendBody struct {
 	MaxRuntime time.Duration `cbor:"1,keyasint"`
+}
+
+// consumedBody says how far the readers of the output have got, so that the job may say more. One that is not further changes nothing.
+type consumedBody struct {
+	Offset int64 `cbor:"1,keyasint"`
 }
 
 type problemBody struct {

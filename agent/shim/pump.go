@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -19,45 +20,73 @@ const (
 	drainBound = 2 * time.Second
 )
 
-// pump is the one goroutine that reads the job's pipes and writes its spool, so that the order of the output is one.
+// pump is the one goroutine that reads the job's pipes or terminal and writes its spool, so that the order of the output is one.
 type pump struct {
-	writer *spool.Writer
-	board  *board
-	log    *slog.Logger
+	writer  *spool.Writer
+	board   *board
+	readers *readers // nil for a log job, which is never held back and whose output may be dropped
+	lost    func() bool
+	log     *slog.Logger
 
 	failing bool // the last write to the spool failed
 
 	began time.Time
-	last  atomic.Int64 // when output came last, as time since began
+	last  atomic.Int64 // when output came last or was last kept from coming, as time since began
+	held  atomic.Bool  // the job is being held back by us
 
 	pipes [2]int // stdout, stderr; -1 when closed
-	stop  [2]int // a pipe that wakes the reader to finish
-	done  chan struct{}
+
+	mu   sync.Mutex
+	stop [2]int // wakes the reader: by a byte, or to finish by its end; the second is guarded by mu and -1 once closed
+	done chan struct{}
 }
 
+// newPump makes the pump of a log job.
 func newPump(writer *spool.Writer, b *board, log *slog.Logger) (*pump, error) {
 	p := &pump{writer: writer, board: b, log: log, done: make(chan struct{})}
-	if err := unix.Pipe2(p.stop[:], unix.O_CLOEXEC); err != nil {
+	if err := unix.Pipe2(p.stop[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
 		return nil, fmt.Errorf("make pipe: %w", err)
 	}
 	return p, nil
 }
 
-// start begins to read the pipes of a job that runs.
-func (p *pump) start(job launched) {
+// holdBack makes it the pump of a job whose output waits for its readers. lost tells whether nobody can come to read it any more.
+func (p *pump) holdBack(r *readers, lost func() bool) {
+	p.readers, p.lost = r, lost
+	r.onAdvance(p.wake)
+}
+
+// start begins to read the streams of a job that runs.
+func (p *pump) start(job streams) {
 	p.began, p.pipes = time.Now(), [2]int{job.stdout, job.stderr}
 	go p.run()
 }
 
-// idle returns for how long there has been no output.
-func (p *pump) idle() time.Duration { return time.Since(p.began) - time.Duration(p.last.Load()) }
+// idle returns for how long there has been no output that could have come.
+func (p *pump) idle() time.Duration {
+	if p.held.Load() {
+		return 0
+	}
+	return time.Since(p.began) - time.Duration(p.last.Load())
+}
 
 // finish takes what is in the pipes now and ends the pump. To be called once, when the tree is empty: the writers are gone, so what they wrote is
 // all there.
 func (p *pump) finish() {
-	_ = unix.Close(p.stop[1])
+	p.mu.Lock()
+	shut(&p.stop[1])
+	p.mu.Unlock()
 	<-p.done
 	_ = unix.Close(p.stop[0])
+}
+
+// wake makes the pump look at its readers again.
+func (p *pump) wake() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.stop[1] >= 0 {
+		_, _ = unix.Write(p.stop[1], []byte{0}) // full means that it has been woken already
+	}
 }
 
 // run reads until both pipes are at their end, or finish.
@@ -71,6 +100,10 @@ func (p *pump) run() {
 			fds = append(fds, unix.PollFd{Fd: int32(p.stop[0]), Events: unix.POLLIN})
 		} else {
 			wait = 0
+		}
+		// What is left at the end has been written: it is taken whoever reads.
+		if p.hold(deadline.IsZero() && p.full()) {
+			fds[0].Fd, fds[1].Fd = -1, -1
 		}
 		ready, err := unix.Poll(fds, wait)
 		if errors.Is(err, unix.EINTR) {
@@ -89,37 +122,80 @@ func (p *pump) run() {
 				p.read(i, room)
 			}
 		}
-		if len(fds) > 2 && fds[2].Revents != 0 {
+		if len(fds) > 2 && fds[2].Revents != 0 && p.toldToFinish() {
 			deadline = time.Now().Add(drainBound)
 		}
 	}
+	p.hold(false)
 	for i := range p.pipes {
-		p.shut(i)
+		shut(&p.pipes[i])
 	}
 }
 
-// read moves what one pipe holds into the spool.
+// toldToFinish takes the wake-ups that have come and tells whether they were the last.
+func (p *pump) toldToFinish() bool {
+	var bytes [64]byte
+	n, err := unix.Read(p.stop[0], bytes[:])
+	return n == 0 && err == nil
+}
+
+// full tells whether so much waits for the readers that no more may come.
+func (p *pump) full() bool {
+	return p.readers != nil && p.writer.Length()-p.readers.at() >= outputWindow
+}
+
+// hold notes whether the job is held back, and returns it. Its silence meanwhile is not its own.
+func (p *pump) hold(held bool) bool {
+	if p.held.Load() && !held {
+		p.last.Store(int64(time.Since(p.began)))
+	}
+	p.held.Store(held)
+	return held
+}
+
+// read moves what one pipe holds into the spool. A terminal that nobody has open any more ends with EIO.
 func (p *pump) read(i int, room []byte) {
 	n, err := unix.Read(p.pipes[i], room)
-	if errors.Is(err, unix.EINTR) {
+	if errors.Is(err, unix.EINTR) || errors.Is(err, unix.EAGAIN) {
 		return
 	}
 	if n <= 0 {
-		p.shut(i)
+		shut(&p.pipes[i])
 		return
 	}
-	err = p.writer.Append(spool.Stream(i+1), room[:n])
-	if failing := err != nil; failing != p.failing {
-		p.failing = failing // said once, for a full disk refuses thousands of writes
-		p.log.Warn("storing output", "failing", failing, "offset", p.writer.Length(), "error", err)
+	stream := spool.Stream(i + 1)
+	if p.readers != nil {
+		p.stow(stream, room[:n])
+	} else {
+		p.note(p.writer.Append(stream, room[:n]))
 	}
 	p.last.Store(int64(time.Since(p.began)))
 	p.board.grow(p.writer.Length())
 }
 
-func (p *pump) shut(i int) {
-	if p.pipes[i] >= 0 {
-		_ = unix.Close(p.pipes[i])
-		p.pipes[i] = -1
+// stow stores what must not be dropped: as long as the disk does not take it the job is held back, and so is its end. Only what nobody can come for any
+// more is let go.
+func (p *pump) stow(stream spool.Stream, b []byte) {
+	p.writer.Keep(p.readers.at())
+	for {
+		n, err := p.writer.Offer(stream, b)
+		p.note(err)
+		if b = b[n:]; len(b) == 0 {
+			return
+		}
+		if p.lost() {
+			_ = p.writer.Append(stream, b)
+			return
+		}
+		p.hold(true)
+		time.Sleep(stowPause)
+	}
+}
+
+// note says it once when the spool begins to refuse writes, and once when it takes them again: a full disk refuses thousands.
+func (p *pump) note(err error) {
+	if failing := err != nil; failing != p.failing {
+		p.failing = failing
+		p.log.Warn("storing output", "failing", failing, "offset", p.writer.Length(), "error", err)
 	}
 }

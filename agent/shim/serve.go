@@ -72,6 +72,8 @@ type server struct {
 	limits chan<- time.Duration
 	hello  helloBody
 	log    *slog.Logger
+
+	readers *readers // nil for a job that is not held back
 }
 
 // run accepts until the listener is closed, and returns when every agent has been told the end or has gone.
@@ -168,6 +170,8 @@ func (s *server) listenTo(ctx context.Context, conn net.Conn) {
 			case <-ctx.Done():
 				return
 			}
+		case m.Type == typeConsumed && m.Consumed != nil && s.readers != nil:
+			s.readers.advance(min(m.Consumed.Offset, s.board.now().Output))
 		default:
 			s.log.Warn("unknown message from an agent", "type", m.Type)
 			return

@@ -31,11 +31,15 @@ const (
 	KindHold Kind = "hold" // nothing: the lease is held until it is killed or its time is over
 )
 
-// Stdio says how the job is connected. Texts are on disk; "tty" and "pipe" are kept for terminals and pipes.
+// Stdio says how the job is connected. Texts are on disk.
 type Stdio string
 
-// StdioLog is the only kind of connection so far: stdin is /dev/null, output goes to the spool.
-const StdioLog Stdio = ""
+// The kinds of connection. The output of each goes to the spool; that of a terminal or a pipe waits there for a reader, and the job with it.
+const (
+	StdioLog  Stdio = ""     // stdin is /dev/null
+	StdioTTY  Stdio = "tty"  // all three streams are a terminal, the job's controlling one; its output is stdout
+	StdioPipe Stdio = "pipe" // stdin is a pipe
+)
 
 // DefaultGrace is what a killed job gets between SIGTERM and SIGKILL.
 const DefaultGrace = 10 * time.Second
@@ -90,8 +94,10 @@ func (s Spec) check() error {
 		return fmt.Errorf("%w: kind %q", ErrSpec, s.Kind)
 	case s.Kind == KindJob && (len(s.Command) == 0 || s.Command[0] == ""):
 		return fmt.Errorf("%w: no command", ErrSpec)
-	case s.Stdio != StdioLog:
+	case s.Stdio != StdioLog && s.Stdio != StdioTTY && s.Stdio != StdioPipe:
 		return fmt.Errorf("%w: stdio %q needs a later version", ErrSpec, s.Stdio)
+	case s.Stdio != StdioLog && s.Kind == KindHold:
+		return fmt.Errorf("%w: a hold with stdio %q", ErrSpec, s.Stdio)
 	case s.MaxRuntime < 0 || s.IdleTimeout < 0 || s.Grace < 0:
 		return fmt.Errorf("%w: a duration is negative", ErrSpec)
 	case s.OutputBound < spool.MinBound:
