@@ -109,6 +109,12 @@ func TestMessagesAreFrozen(t *testing.T) {
 		{"failed", message{Type: typeFailed, Problem: &problemBody{Text: "no room"}}},
 		{"extend", message{Type: typeExtend, Extend: &extendBody{MaxRuntime: time.Hour}}},
 		{"consumed", message{Type: typeConsumed, Consumed: &consumedBody{Offset: 1 << 33}}},
+		{"open input", message{Type: typeOpenInput, OpenInput: &openInputBody{Writer: 7}}},
+		{"input", message{Type: typeInput, Input: &inputBody{Offset: 1 << 33, Data: []byte("ls\n\xff")}}},
+		{"end of input", message{Type: typeEndInput, EndInput: &endInputBody{Offset: 1 << 33}}},
+		{"resize", message{Type: typeResize, Resize: &resizeBody{Cols: 132, Rows: 50}}},
+		{"input state", message{Type: typeInputState, InputState: &inputStateBody{Writer: 7, Accepted: 9, Written: 8, Limit: 65544, Ended: true}}},
+		{"input taken", message{Type: typeInputState, InputState: &inputStateBody{Writer: 8, Code: inputTaken}}},
 	}
 	var got strings.Builder
 	for _, c := range messages {

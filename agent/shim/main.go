@@ -156,17 +156,18 @@ func prepare(dir string, log *slog.Logger) (*supervisor, error) {
 		_ = home.Close()
 		return nil, err
 	}
-	s := &supervisor{
-		dir: dir, order: o, self: self, log: log, listener: listener, home: home, board: newBoard(),
+	attached, err := newAttachment(o.Spec, log)
+	if err != nil {
+		_, _ = home.Close(), listener.Close()
+		return nil, err
+	}
+	return &supervisor{
+		dir: dir, order: o, self: self, log: log, listener: listener, home: home, board: newBoard(), attached: attached,
 		kills:   make(chan string),
 		limits:  make(chan time.Duration),
 		limit:   limit{max: o.Spec.MaxRuntime},
 		process: processRecord{Boot: o.Boot, Shim: identityOf(self)},
-	}
-	if o.Spec.Stdio != StdioLog {
-		s.readers = &readers{}
-	}
-	return s, nil
+	}, nil
 }
 
 // catchSignals keeps the signals that end a process by default from ending the shim. They are caught, not ignored, because an ignored signal would stay

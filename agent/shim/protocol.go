@@ -45,8 +45,14 @@ const (
 	typeFailed  messageType = 6 // on the report pipe: this shim cannot run, and the job has not begun
 	typeExtend  messageType = 7 // only to a shim with a limit.cbor: an earlier one hangs up on what it does not know
 
-	// Only for a job with a terminal or a pipe, which no shim of an earlier release has.
-	typeConsumed messageType = 8
+	// Only for a job with a terminal or a pipe, which no shim of an earlier release has. On a connection of its own an agent opens the input with a writer's
+	// number; from then on the shim sends the state of the input, at once and at each change, and no status any more.
+	typeConsumed   messageType = 8
+	typeOpenInput  messageType = 9
+	typeInput      messageType = 10
+	typeEndInput   messageType = 11
+	typeResize     messageType = 12
+	typeInputState messageType = 13
 )
 
 type message struct {
@@ -57,7 +63,12 @@ type message struct {
 	Problem *problemBody `cbor:"5,keyasint,omitempty"`
 	Extend  *extendBody  `cbor:"6,keyasint,omitempty"`
 
-	Consumed *consumedBody `cbor:"7,keyasint,omitempty"`
+	Consumed   *consumedBody   `cbor:"7,keyasint,omitempty"`
+	OpenInput  *openInputBody  `cbor:"8,keyasint,omitempty"`
+	Input      *inputBody      `cbor:"9,keyasint,omitempty"`
+	EndInput   *endInputBody   `cbor:"10,keyasint,omitempty"`
+	Resize     *resizeBody     `cbor:"11,keyasint,omitempty"`
+	InputState *inputStateBody `cbor:"12,keyasint,omitempty"`
 }
 
 type helloBody struct {
@@ -86,6 +97,44 @@ type extendBody struct {
 // consumedBody says how far the readers of the output have got, so that the job may say more. One that is not further changes nothing.
 type consumedBody struct {
 	Offset int64 `cbor:"1,keyasint"`
+}
+
+// openInputBody makes the connection one for input. A writer with a higher number takes the input over from all lower ones; one with the same number is the
+// same one, come again.
+type openInputBody struct {
+	Writer uint64 `cbor:"1,keyasint"`
+}
+
+// inputBody is input that begins at an offset of the job's one space of input offsets. What the shim has already is passed over; a hole, or more than the
+// limit allows, ends the connection.
+type inputBody struct {
+	Offset int64  `cbor:"1,keyasint"`
+	Data   []byte `cbor:"2,keyasint"`
+}
+
+// endInputBody says that the input ends here. It says nothing to a terminal.
+type endInputBody struct {
+	Offset int64 `cbor:"1,keyasint"`
+}
+
+type resizeBody struct {
+	Cols uint16 `cbor:"1,keyasint"`
+	Rows uint16 `cbor:"2,keyasint"`
+}
+
+// Codes of an inputStateBody. After one of them the shim hangs up.
+const (
+	inputTaken = "taken" // there is a writer with a higher number
+	inputGone  = "gone"  // nobody reads the input any more
+)
+
+type inputStateBody struct {
+	Writer   uint64 `cbor:"1,keyasint"` // the highest that has come
+	Accepted int64  `cbor:"2,keyasint"` // everything before it is safe with the shim: what is to be sent next
+	Written  int64  `cbor:"3,keyasint"` // everything before it has been written to the process
+	Limit    int64  `cbor:"4,keyasint"` // nothing may be sent at or behind this offset yet
+	Ended    bool   `cbor:"5,keyasint"` // the end has been taken
+	Code     string `cbor:"6,keyasint,omitempty"`
 }
 
 type problemBody struct {

@@ -73,7 +73,7 @@ type server struct {
 	hello  helloBody
 	log    *slog.Logger
 
-	readers *readers // nil for a job that is not held back
+	attached *attachment // nil for a log job
 }
 
 // run accepts until the listener is closed, and returns when every agent has been told the end or has gone.
@@ -111,9 +111,10 @@ func (s *server) serve(conn net.Conn) {
 	defer reading.Wait()
 	defer cancel()
 	defer func() { _ = conn.Close() }()
+	l := &line{opened: make(chan struct{}, 1)}
 	reading.Go(func() {
 		defer cancel()
-		s.listenTo(ctx, conn)
+		s.listenTo(ctx, conn, l)
 	})
 	ear, deaf := s.board.listen()
 	defer deaf()
@@ -138,6 +139,9 @@ func (s *server) serve(conn net.Conn) {
 		select {
 		case <-ear:
 		case <-still.C:
+		case <-l.opened:
+			s.tellInput(ctx, conn, l.writer)
+			return
 		case <-s.board.turned:
 		case <-ctx.Done():
 			return
@@ -145,8 +149,8 @@ func (s *server) serve(conn net.Conn) {
 	}
 }
 
-// listenTo takes an agent's orders. It returns when the agent is gone, silent or talks nonsense.
-func (s *server) listenTo(ctx context.Context, conn net.Conn) {
+// listenTo takes an agent's orders, and a writer's input. It returns when the agent is gone, silent or talks nonsense.
+func (s *server) listenTo(ctx context.Context, conn net.Conn, l *line) {
 	for {
 		m, err := receive(conn)
 		if err != nil {
@@ -170,10 +174,8 @@ func (s *server) listenTo(ctx context.Context, conn net.Conn) {
 			case <-ctx.Done():
 				return
 			}
-		case m.Type == typeConsumed && m.Consumed != nil && s.readers != nil:
-			s.readers.advance(min(m.Consumed.Offset, s.board.now().Output))
-		default:
-			s.log.Warn("unknown message from an agent", "type", m.Type)
+		case !s.attended(l, m):
+			s.log.Warn("unknown or unfit message from an agent", "type", m.Type)
 			return
 		}
 	}

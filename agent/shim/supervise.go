@@ -41,7 +41,7 @@ type supervisor struct {
 	kills    chan string        // from agents
 	limits   chan time.Duration // from agents
 	limit    limit
-	readers  *readers // nil for a job that is not held back
+	attached *attachment // nil for a log job
 	process  processRecord
 	home     *os.File // the directory, whatever becomes of its name
 	cgroup   string   // the job's own, empty if it has none
@@ -55,7 +55,7 @@ func (s *supervisor) homeless() bool {
 
 // run takes the job to its end. When it returns the result is on disk and those who listened know.
 func (s *supervisor) run(report *reporter) {
-	srv := &server{board: s.board, kills: s.kills, limits: s.limits, readers: s.readers, hello: helloBody{protocolVersion, s.order.Spec.JobID, identityOf(s.self)}, log: s.log}
+	srv := &server{board: s.board, kills: s.kills, limits: s.limits, attached: s.attached, hello: helloBody{protocolVersion, s.order.Spec.JobID, identityOf(s.self)}, log: s.log}
 	served := make(chan struct{})
 	go func() { defer close(served); srv.run(s.listener) }()
 
@@ -82,6 +82,7 @@ func (s *supervisor) run(report *reporter) {
 
 // supervise returns the job's result. started is called once it runs, and not if it cannot.
 func (s *supervisor) supervise(started func()) Result {
+	defer s.attached.end()
 	writer, err := s.output()
 	if err != nil {
 		return startFailed(s.dir, err)
@@ -94,20 +95,23 @@ func (s *supervisor) supervise(started func()) Result {
 		_ = writer.Close()
 		return startFailed(s.dir, err)
 	}
-	if s.readers != nil {
-		p.holdBack(s.readers, s.homeless)
+	if s.attached != nil {
+		p.holdBack(&s.attached.readers, s.homeless)
 	}
 	s.enclose()
 	defer s.disband()
 	// The job inherits the normal score; lowering comes after the fork, so that no child of the job can ever have the low one.
 	_ = proc.SetOOMScore(0, 0)
-	job, err := launch(s.order.Spec, s.order.marks(), sizeOf(s.order.Spec.Env), s.fork)
+	job, err := launch(s.order.Spec, s.order.marks(), s.attached.size(), s.fork)
 	if err != nil {
 		_ = writer.Close()
 		return startFailed(s.dir, err)
 	}
 	_ = proc.SetOOMScore(0, oomScore)
 	p.start(job.streams)
+	if s.attached != nil {
+		s.attached.feeder.start(job.stdin)
+	}
 	s.announce(job.id)
 	result := s.watch(job.id, p, started)
 	job.hangUp()

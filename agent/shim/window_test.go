@@ -133,18 +133,18 @@ func TestALogJobIsNeverHeldBack(t *testing.T) {
 
 // TestTheShimBelievesNoReaderBeyondTheOutput: what was never said has been read by nobody.
 func TestTheShimBelievesNoReaderBeyondTheOutput(t *testing.T) {
-	s := &server{board: newBoard(), readers: &readers{}, log: slog.New(slog.DiscardHandler)}
+	s := &server{board: newBoard(), attached: &attachment{}, log: slog.New(slog.DiscardHandler)}
 	s.board.grow(1000)
 	near, far := net.Pipe()
 	done := make(chan struct{})
-	go func() { defer close(done); s.listenTo(t.Context(), far) }()
+	go func() { defer close(done); s.listenTo(t.Context(), far, &line{}) }()
 	for _, offset := range []int64{1 << 40, -1} {
 		for _, m := range []message{{Type: typeConsumed, Consumed: &consumedBody{Offset: offset}}, {Type: typePing}} {
 			if err := send(near, m); err != nil { // the ping is taken after the first has been seen to
 				t.Fatal(err)
 			}
 		}
-		if got := s.readers.at(); got != 1000 {
+		if got := s.attached.readers.at(); got != 1000 {
 			t.Errorf("readers at %d of 1000, after %d was said", got, offset)
 		}
 	}
