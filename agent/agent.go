@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -56,6 +57,7 @@ type agent struct {
 	keeper    *keeper
 	gpus      *gpus
 	checks    []check // in the order in which they are made
+	health    *gpuHealth
 
 	ctx  context.Context // ends when the agent stops
 	wait sync.WaitGroup
@@ -162,12 +164,14 @@ func newAgent(ctx context.Context, config Config, deps Deps) (*agent, error) {
 	if deps.GPUs != nil {
 		sources = append(sources, a.gpus.source())
 	}
-	a.keeper = newKeeper(a.config.Devices, append(sources, deps.Sources...), a.log, a.factsChanged)
+	a.health = newGPUHealth(a)
+	a.keeper = newKeeper(a.config.Devices, slices.Concat(sources, a.health.sources(), deps.Sources), a.log, a.factsChanged)
 	if fenceLost {
 		if err := a.rebuildFence(); err != nil {
 			return nil, err
 		}
 	}
+	a.checks = append(a.checks, a.health.checks()...)
 	a.isolated = aloneInNamespace()
 	a.janitor = newJanitor(a)
 	if deps.shaped != nil {
@@ -180,6 +184,7 @@ func newAgent(ctx context.Context, config Config, deps Deps) (*agent, error) {
 // there, or will be late.
 func (a *agent) observe() {
 	a.wait.Go(func() { a.keeper.run(a.ctx) })
+	a.wait.Go(func() { a.health.run(a.ctx) })
 	if dir := a.config.SheetDir; dir != "" {
 		read := func(context.Context) (sheets, error) { return readSheets(dir, a.keeper.devices), nil }
 		a.wait.Go(func() {

@@ -51,7 +51,7 @@ func agentMain(args []string) int {
 			if last == atRemoving {
 				a.config.KeepJobs = 1
 			}
-			a.checks = append(a.checks, check{"nothing", func(context.Context, *job, wire.Outcome) finding { return finding{} }})
+			a.checks = append(a.checks, check{name: "nothing", look: func(context.Context, *job, wire.Outcome) finding { return finding{} }})
 		}
 	}
 	if err := Run(ctx, processConfig(args[0], args[1], args[2]), deps); err != nil {

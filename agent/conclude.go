@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"rcd/agent/shim"
+	"rcd/model"
 	"rcd/wire"
 )
 
@@ -12,6 +13,9 @@ import (
 // given away, before every check has spoken.
 type check struct {
 	name string // for the log
+	// applies tells whether there is anything to look with at this moment; nil:
+	// always.
+	applies func() bool
 	// look returns what was found. ctx ends when the agent stops; what is found
 	// then counts for nothing, and the next agent looks again.
 	look func(ctx context.Context, j *job, o wire.Outcome) finding
@@ -21,6 +25,9 @@ type check struct {
 type finding struct {
 	fault string // takes the job's devices out of the pool; "" if they are fit
 	note  string // what the device said of the job, for its reason; "" for nothing
+	// origin is what a failed job failed of, if not of itself; zero for nothing
+	// found.
+	origin model.Origin
 }
 
 // conclude brings a job whose process tree has ended to its outcome. With
@@ -28,7 +35,12 @@ type finding struct {
 // may be another job's, and must not be looked at again.
 func (a *agent) conclude(j *job, h *shim.Handle) {
 	o := a.outcomeOf(j, h)
+	looked := false
 	for _, c := range a.checks {
+		if c.applies != nil && !c.applies() {
+			continue
+		}
+		looked = true
 		f := c.look(a.ctx, j, o)
 		if a.ctx.Err() != nil {
 			return
@@ -38,9 +50,12 @@ func (a *agent) conclude(j *job, h *shim.Handle) {
 		}
 		o.Survivors = cut(joined(o.Survivors, f.fault))
 		o.Reason = cut(joined(o.Reason, f.note))
+		if f.origin != 0 && failed(o) {
+			o.Origin = uint8(f.origin)
+		}
 	}
 	a.at(atChecked)
-	if len(a.checks) == 0 {
+	if !looked {
 		a.finish(j, o)
 		return
 	}

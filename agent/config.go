@@ -93,6 +93,8 @@ type Verify struct {
 	Dir     string
 	Timeout time.Duration // of one executable
 	Budget  time.Duration // of all of one pass
+	// NoGPU: what is left on a device's GPU is not looked at.
+	NoGPU bool
 }
 
 // XIDMeaning says what an NVIDIA error number is evidence of.

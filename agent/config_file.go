@@ -34,6 +34,7 @@ type fileConfig struct {
 	VerifyDir          string                `yaml:"verify_dir"`
 	VerifyTimeout      time.Duration         `yaml:"verify_timeout"`
 	VerifyPassBudget   time.Duration         `yaml:"verify_pass_budget"`
+	VerifyGPU          *bool                 `yaml:"verify_gpu"`
 	Hooks              fileHooks             `yaml:"hooks"`
 	XIDs               map[uint64]XIDMeaning `yaml:"xid"`
 
@@ -93,7 +94,7 @@ func (f *fileConfig) config() (Config, error) {
 		KillGrace: orDefault(f.KillGrace, defaultKillGrace), KeepJobs: orDefault(f.KeepJobs, defaultKeepJobs),
 		KeepBytes: orDefault(f.KeepBytes, defaultKeepBytes),
 		Probes:    Probes{Interval: orDefault(f.ProbeInterval, defaultProbeInterval), Timeout: orDefault(f.ProbeTimeout, defaultProbeTimeout)},
-		Verify:    Verify{Timeout: orDefault(f.VerifyTimeout, defaultVerifyTimeout), Budget: orDefault(f.VerifyPassBudget, defaultVerifyBudget)},
+		Verify:    Verify{Timeout: orDefault(f.VerifyTimeout, defaultVerifyTimeout), Budget: orDefault(f.VerifyPassBudget, defaultVerifyBudget), NoGPU: f.VerifyGPU != nil && !*f.VerifyGPU},
 		XIDs:      f.XIDs, Notices: f.notices(),
 	}
 	if err := f.check(); err != nil {

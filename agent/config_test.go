@@ -46,6 +46,7 @@ hooks: {timeout: 5s}
 probe_dir: /srv/probe.d
 probe_interval: 1m
 verify_timeout: 1s
+verify_gpu: false
 xid: {31: device}
 sheet_dir: /srv/sheets
 `)
@@ -62,7 +63,7 @@ sheet_dir: /srv/sheets
 		},
 		Auto:               true,
 		Probes:             Probes{Dir: "/srv/probe.d", Interval: time.Minute, Timeout: 5 * time.Second},
-		Verify:             Verify{Dir: DefaultVerifyDir, Timeout: time.Second, Budget: 2 * time.Minute},
+		Verify:             Verify{Dir: DefaultVerifyDir, Timeout: time.Second, Budget: 2 * time.Minute, NoGPU: true},
 		XIDs:               map[uint64]XIDMeaning{31: XIDDevice},
 		RequireManualClear: true, SpoolBound: 1 << 20, KillGrace: 3 * time.Second, KeepJobs: defaultKeepJobs, KeepBytes: defaultKeepBytes,
 		SheetDir: "/srv/sheets",

@@ -96,7 +96,7 @@ func TestADamagedFileOfAnEndedJobIsNamedAndStopsNothing(t *testing.T) {
 				return startAgentWith(t, config, func(d *Deps) {
 					if checked {
 						d.shaped = func(a *agent) {
-							a.checks = []check{{"nothing", func(context.Context, *job, wire.Outcome) finding { return finding{} }}}
+							a.checks = []check{{name: "nothing", look: func(context.Context, *job, wire.Outcome) finding { return finding{} }}}
 						}
 					}
 				})

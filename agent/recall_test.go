@@ -16,7 +16,7 @@ func TestOutputIsReadWhoeverKeepsTheOutcome(t *testing.T) {
 	config := testConfig(dataDir(t), c)
 	checked := func(d *Deps) {
 		d.shaped = func(a *agent) {
-			a.checks = []check{{"nothing", func(context.Context, *job, wire.Outcome) finding { return finding{} }}}
+			a.checks = []check{{name: "nothing", look: func(context.Context, *job, wire.Outcome) finding { return finding{} }}}
 		}
 	}
 	first := startAgentWith(t, config, checked)

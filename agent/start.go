@@ -73,6 +73,7 @@ func (a *agent) start(j *job, start wire.StartJob) {
 		return
 	}
 	a.at(atFenceRaised)
+	a.health.lookBefore(a.ctx, j)
 	a.mu.Lock()
 	start.MaxRuntimeS = j.limitS // it may have been lengthened while it waited
 	a.mu.Unlock()
