@@ -16,6 +16,9 @@
 // whether it is there, is in gpus.go (what is done about it) and bind.go (how it
 // is judged, which is all pure).
 //
+// What its GPUs complain of, and what is left on them after a job, is in
+// gpu_health.go, xid.go and gpu_verify.go.
+//
 // Start with agent.go, then handler.go (what the leader may order) and
 // start.go (how a job begins).
 package agent

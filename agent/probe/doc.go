@@ -6,5 +6,6 @@
 // keeps the thread that asked it, and nothing else.
 //
 // NVIDIA GPUs are seen through the driver's library (nvml.go), or through
-// nvidia-smi where that cannot be had (smi.go). Start with gpu.go.
+// nvidia-smi where that cannot be had (smi.go). Start with gpu.go; their errors and what
+// those mean are in events.go and xid.go, what is on a GPU in processes.go.
 package probe
