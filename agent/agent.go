@@ -9,8 +9,8 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"rcd/agent/probe"
@@ -31,6 +31,8 @@ type Deps struct {
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
 	// Ready, if set, is called once the agent has adopted its jobs.
 	Ready func()
+	// Reload brings other configurations while the agent runs; nil: none come.
+	Reload <-chan Reload
 	// Sources detect facts about the devices, in addition to those of the host.
 	// Where two say the same key, the later one counts.
 	Sources []Source
@@ -44,7 +46,8 @@ type Deps struct {
 
 // agent is one process's work. Jobs are in jobs.go.
 type agent struct {
-	config    Config
+	config    Config                 // as of the start
+	live      atomic.Pointer[Config] // see settings
 	deps      Deps
 	log       *slog.Logger
 	state     *state
@@ -78,7 +81,7 @@ func Run(ctx context.Context, config Config, deps Deps) error {
 		deps.Logger = slog.New(slog.DiscardHandler)
 	}
 	if config.Token == "" {
-		config.Token = strings.TrimSpace(os.Getenv("RC_TOKEN"))
+		config.Token = tokenOfEnvironment()
 	}
 	if config.Token == "" {
 		return fmt.Errorf("%w: set token in the configuration, or RC_TOKEN, to one of the controllers' worker tokens", ErrNoToken)
@@ -122,6 +125,7 @@ func Run(ctx context.Context, config Config, deps Deps) error {
 		return err
 	}
 	a.wait.Go(a.janitor.run)
+	a.wait.Go(a.reloads)
 	a.observe()
 	if deps.Ready != nil {
 		deps.Ready()
@@ -136,6 +140,7 @@ func newAgent(ctx context.Context, config Config, deps Deps) (*agent, error) {
 		config: config, deps: deps, log: deps.Logger, ctx: ctx, instance: ident.New(),
 		jobs: map[key]*job{}, complained: map[string]time.Time{}, wake: make(chan struct{}), changed: make(chan struct{}, 1),
 	}
+	a.live.Store(&config)
 	// Losing the agent costs supervision, losing the job costs the job. Without
 	// the capability the score stays as it is.
 	if err := proc.SetOOMScore(0, agentOOMScore); err != nil {
@@ -185,12 +190,14 @@ func newAgent(ctx context.Context, config Config, deps Deps) (*agent, error) {
 func (a *agent) observe() {
 	a.wait.Go(func() { a.keeper.run(a.ctx) })
 	a.wait.Go(func() { a.health.run(a.ctx) })
-	if dir := a.config.SheetDir; dir != "" {
-		read := func(context.Context) (sheets, error) { return readSheets(dir, a.keeper.devices), nil }
+	if a.config.SheetDir != "" {
+		read := func(context.Context) (sheets, error) {
+			return readSheets(a.settings().SheetDir, a.keeper.devices), nil
+		}
 		a.wait.Go(func() {
 			repeat(a.ctx, sheetsEvery, sheetsTimeout, read, func(s sheets, err error) {
 				if err != nil {
-					a.log.Warn("usage sheets not read", "path", dir, "error", err)
+					a.log.Warn("usage sheets not read", "path", a.settings().SheetDir, "error", err)
 					return
 				}
 				a.keeper.hearSheets(s)

@@ -231,7 +231,8 @@ func TestARecordThatIsBeingReadIsKept(t *testing.T) {
 		t.Errorf("left %q, want the one that is read and nothing else", got)
 	}
 	release()
-	a.config.KeepJobs = 0
+	config.KeepJobs = 0
+	a.live.Store(&config)
 	a.janitor.sweep(context.Background())
 	if got := left(); len(got) != 0 {
 		t.Errorf("left %q after its reader has gone", got)

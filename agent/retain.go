@@ -144,9 +144,10 @@ func (g *janitor) excess(present map[key]bool) []key {
 		return cmp.Or(g.acked[x].at.Compare(g.acked[y].at), cmp.Compare(x.lease, y.lease))
 	})
 	count := len(order)
+	bounds := g.agent.settings()
 	var out []key
 	for _, k := range order {
-		if count <= g.agent.config.KeepJobs && total <= g.agent.config.KeepBytes {
+		if count <= bounds.KeepJobs && total <= bounds.KeepBytes {
 			break
 		}
 		if g.held[k] > 0 {

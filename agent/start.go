@@ -183,7 +183,7 @@ func (a *agent) spec(j *job, start wire.StartJob, env []string) shim.Spec {
 	spec := shim.Spec{
 		JobID: model.JobID(j.job), Lease: j.lease, Kind: shim.KindJob, Command: start.Command, Cwd: start.Cwd, Env: env,
 		MaxRuntime: time.Duration(start.MaxRuntimeS) * time.Second, IdleTimeout: time.Duration(start.IdleTimeoutS) * time.Second,
-		Grace: a.config.KillGrace, OutputBound: a.config.SpoolBound, Witness: a.witness(j.devices),
+		Grace: a.settings().KillGrace, OutputBound: a.settings().SpoolBound, Witness: a.witness(j.devices),
 	}
 	if start.Cwd == "" {
 		spec.Cwd = homeDir()
