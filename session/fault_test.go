@@ -85,3 +85,35 @@ func TestARefusedFaultIsKeptForTheNextSession(t *testing.T) {
 		within(t, 5*time.Second, "taken by the next", func() bool { return len(h.Faults()) == 0 })
 	})
 }
+
+func TestAFaultThatComesBackAtOnceIsSaidAgain(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		c1 := w.node("c1")
+		w.lead(c1, 5)
+		h := newHost()
+		w.agent("i1", h, "c1")
+		for n := 1; n <= 3; n++ { // nothing else is reported in between
+			h.mu.Lock()
+			h.faults = []wire.DeviceFault{{Device: "gpu0", Detail: "x"}}
+			h.mu.Unlock()
+			h.change()
+			within(t, time.Second, "acked", func() bool { return len(h.Faults()) == 0 && len(c1.faults()) == n })
+		}
+	})
+}
+
+func TestEachAnsweredHeartbeatIsAWordOfTheLeader(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		c1 := w.node("c1")
+		w.lead(c1, 5)
+		h := newHost()
+		w.agent("i1", h, "c1")
+		time.Sleep(10 * HeartbeatEvery)
+		h.mu.Lock()
+		words := h.words
+		h.mu.Unlock()
+		if words < 9 { // on an idle log, where nothing rises
+			t.Errorf("%d words in ten heartbeats", words)
+		}
+	})
+}

@@ -24,6 +24,7 @@ type host struct {
 	seenErr     error
 	facts       wire.Facts
 	faults      []wire.DeviceFault
+	words       int // calls of Seen
 	serve       func(ctx context.Context, conn net.Conn)
 }
 
@@ -126,6 +127,7 @@ func (h *host) Welcomed(w wire.Welcome) {
 func (h *host) Seen(_, term, _ uint64) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	h.words++
 	if e := fmt.Sprintf("seen %d", term); h.seenErr == nil && !slices.Contains(h.events, e) {
 		h.events = append(h.events, e)
 	}

@@ -70,6 +70,8 @@ type Handler interface {
 	Welcomed(wire.Welcome)
 	// Seen keeps the highest (generation, term) and index. It is durable when
 	// it returns if the pair has risen: nothing of a new term is obeyed before.
+	// It is called for each word of the leader, each answered heartbeat at
+	// least, also when nothing has risen.
 	Seen(generation, term, index uint64) error
 	// ServeStream serves one byte stream that the leader opened, and closes it.
 	// ctx ends with the bytes session.
@@ -238,10 +240,8 @@ func (l *Link) see(generation, term, index uint64) error {
 		l.index = 0
 	}
 	index = max(index, l.index)
-	if generation != l.generation || term != l.term || index != l.index {
-		if err := l.handler.Seen(generation, term, index); err != nil {
-			return fmt.Errorf("keep generation %d term %d: %w", generation, term, err)
-		}
+	if err := l.handler.Seen(generation, term, index); err != nil {
+		return fmt.Errorf("keep generation %d term %d: %w", generation, term, err)
 	}
 	l.generation, l.term, l.index = generation, term, index
 	return nil

@@ -190,7 +190,11 @@ func (s *linkSession) take(msg wire.AgentMessage) (*ending, error) {
 		delete(s.said, jobKey{msg.OutcomeAck.Job, msg.OutcomeAck.Lease})
 		s.link.handler.Acked(*msg.OutcomeAck)
 	case msg.FaultAck != nil:
-		s.faults[msg.FaultAck.DeviceFault] = faultSaid{answered: true}
+		if msg.FaultAck.Code != "" {
+			s.faults[msg.FaultAck.DeviceFault] = faultSaid{answered: true}
+		} else {
+			delete(s.faults, msg.FaultAck.DeviceFault) // the same words again are another fault
+		}
 		s.link.handler.FaultAcked(*msg.FaultAck)
 	case msg.FactsAck != nil:
 		return nil, s.factsAcked(*msg.FactsAck)
