@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -33,6 +34,10 @@ type Deps struct {
 	Ready func()
 	// Reload brings other configurations while the agent runs; nil: none come.
 	Reload <-chan Reload
+	// Status, if set, is told how the agent does: when its jobs change, a few
+	// times a second at most, and each StatusEvery (0: 5 s). It must not block.
+	Status      func(Status)
+	StatusEvery time.Duration
 	// Sources detect facts about the devices, in addition to those of the host.
 	// Where two say the same key, the later one counts.
 	Sources []Source
@@ -61,6 +66,9 @@ type agent struct {
 	gpus      *gpus
 	checks    []check // in the order in which they are made
 	health    *gpuHealth
+	drains    *drainBook
+
+	leaderHeard atomic.Int64 // wall clock, nanoseconds; 0: never
 
 	ctx  context.Context // ends when the agent stops
 	wait sync.WaitGroup
@@ -124,9 +132,17 @@ func Run(ctx context.Context, config Config, deps Deps) error {
 	if err := a.adopt(); err != nil {
 		return err
 	}
+	if err := a.resumeDrain(); err != nil {
+		return err
+	}
+	a.openControl()
 	a.wait.Go(a.janitor.run)
 	a.wait.Go(a.reloads)
 	a.observe()
+	if deps.Status != nil {
+		a.deps.StatusEvery = cmp.Or(deps.StatusEvery, defaultPulse)
+		a.wait.Go(a.pulse)
+	}
 	if deps.Ready != nil {
 		deps.Ready()
 	}
@@ -171,6 +187,11 @@ func newAgent(ctx context.Context, config Config, deps Deps) (*agent, error) {
 	}
 	a.health = newGPUHealth(a)
 	a.keeper = newKeeper(a.config.Devices, slices.Concat(sources, a.health.sources(), deps.Sources), a.log, a.factsChanged)
+	if a.drains, err = openDrain(config.DataDir, config.Host); a.drains == nil {
+		return nil, err
+	} else if err != nil {
+		a.log.Error("the drain of this host cannot be read and was set aside", "error", err)
+	}
 	if fenceLost {
 		if err := a.rebuildFence(); err != nil {
 			return nil, err

@@ -19,6 +19,11 @@
 // What its GPUs complain of, and what is left on them after a job, is in
 // gpu_health.go, xid.go and gpu_verify.go.
 //
+// How a host is emptied is in drain_book.go (what lasts), drain_verbs.go (the
+// agent's side) and drain_host.go (rcd agent drain). What a running agent is
+// asked goes over control.go; what it can take from a changed configuration is
+// in reload.go.
+//
 // Start with agent.go, then handler.go (what the leader may order) and
 // start.go (how a job begins).
 package agent

@@ -10,8 +10,8 @@ import (
 )
 
 // A fault is for what no job is to blame for: a job's own end takes its device
-// out of the pool by itself. So far one thing is: a lost fence that could not be
-// rebuilt whole (rebuildFence).
+// out of the pool by itself. One is a lost fence that could not be rebuilt whole
+// (rebuildFence); a drain's are in drain_book.go.
 
 // fault says that devices must not be given away before a person has looked at
 // them. It is on disk when it returns, and said to the leader until acked.
@@ -24,13 +24,18 @@ func (a *agent) fault(devices []string, detail string) error {
 	return err
 }
 
-// Faults implements session.Handler, sorted by device.
-func (a *agent) Faults() []wire.DeviceFault { return a.state.listFaults() }
+// Faults implements session.Handler: what was found, then a drain, each sorted
+// by device.
+func (a *agent) Faults() []wire.DeviceFault {
+	return append(a.state.listFaults(), a.drains.faults()...)
+}
 
 // FaultAcked implements session.Handler.
 func (a *agent) FaultAcked(ack wire.FaultAck) {
 	if ack.Code != "" {
 		a.log.Error("fault of a device refused; it is said again in the next session", "device", ack.Device, "code", ack.Code, "message", ack.Message)
+	}
+	if a.drains.acked(ack) || ack.Code != "" {
 		return
 	}
 	if err := a.state.dropFault(ack.DeviceFault); err != nil {

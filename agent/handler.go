@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"time"
 
 	"rcd/agent/shim"
 	"rcd/fsm/command"
@@ -241,6 +242,7 @@ func (a *agent) Controllers(list []wire.Controller) {
 
 // Welcomed implements session.Handler.
 func (a *agent) Welcomed(w wire.Welcome) {
+	a.drains.welcomed()
 	if a.state.facts().ClusterID == w.ClusterID {
 		return
 	}
@@ -252,6 +254,10 @@ func (a *agent) Welcomed(w wire.Welcome) {
 // Seen implements session.Handler. An index alone is written with the next
 // term: it only spares a new leader's agent a wait.
 func (a *agent) Seen(generation, term, index uint64) error {
+	a.leaderHeard.Store(time.Now().UnixNano())
+	if err := a.drains.heard(index, a.onDevice); err != nil {
+		a.log.Warn("progress of a drain not kept", "error", err)
+	}
 	facts := a.state.facts()
 	durable := facts.Generation != generation || facts.Term != term
 	if durable {

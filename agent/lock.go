@@ -28,7 +28,8 @@ const (
 
 // lockPatience is how long a lock is tried for that no living process is known
 // to hold: an agent that was killed in the middle of a fork leaves a child with
-// all that it had open, until the child becomes a shim.
+// all that it had open, until the child becomes a shim, and who drains a host
+// without an agent keeps agents away for a moment.
 const lockPatience = 5 * time.Second
 
 // patiently calls try until it says that the lock is not an orphan, or the
@@ -44,6 +45,21 @@ func patiently(try func() (orphan bool, err error)) error {
 // lockDir takes the data directory for this process and writes its pid file.
 // The kernel releases the lock with the process.
 func lockDir(dir string) (release func(), err error) {
+	unlock, err := lockOnly(dir)
+	if err != nil {
+		return nil, err
+	}
+	remove, err := proc.WritePIDFile(filepath.Join(dir, pidFile))
+	if err != nil {
+		unlock()
+		return nil, err
+	}
+	return func() { remove(); unlock() }, nil
+}
+
+// lockOnly is lockDir for a process that keeps agents away for a moment and is
+// none itself.
+func lockOnly(dir string) (release func(), err error) {
 	path := filepath.Join(dir, lockFile)
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
@@ -68,12 +84,7 @@ func lockDir(dir string) (release func(), err error) {
 		file.Close()
 		return nil, err
 	}
-	remove, err := proc.WritePIDFile(filepath.Join(dir, pidFile))
-	if err != nil {
-		file.Close()
-		return nil, err
-	}
-	return func() { remove(); file.Close() }, nil
+	return func() { file.Close() }, nil
 }
 
 // lockHost keeps a second agent with another data directory from serving the

@@ -25,6 +25,7 @@ func TestStateFilesKeepTheirFormat(t *testing.T) {
 	}{
 		{"fence", kindFence, fence{Begun: map[string]uint64{"gpu0": 41, "gpu1": 7}}},
 		{"cluster", kindCluster, cluster{ClusterID: "k", Generation: 2, Term: 5, Index: 900, Controllers: []wire.Controller{{ID: "c1", Addr: "a:1"}}}},
+		{"drain", kindDrain, drainRecord{SinceMS: 1790000000123, Reason: "new fans", Closed: true, Devices: map[string]uint8{"gpu0": drainSettled, "gpu1": drainUnsettled}, Rest: true}},
 		{"outcome", kindOutcome, wire.Outcome{Job: 7, Lease: 41, End: 1, ExitCode: &code, Reason: "cancelled", Origin: 4, OutputKnown: true}},
 		{"bindings", kindBindings, bindings{Devices: map[string]binding{
 			"gpu0": {UUID: "GPU-1", PCI: "0000:3b:00.0", Auto: true}, "big": {UUID: "GPU-2", Asked: "0000:af:00.0"}, "gpu1-mig0": {UUID: "MIG-1", Parent: "GPU-3"}}}},
