@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"os"
 	"path/filepath"
@@ -95,7 +96,8 @@ func exitCode(o wire.Outcome) int32 {
 }
 
 func TestADrainWaitsForJobsThroughARestartOfTheAgentAndTellsTheCluster(t *testing.T) {
-	c := newControl(t)
+	t.Parallel()
+	c := newControlOf(t, rand.Text())
 	config := testConfig(dataDir(t), c)
 	r := startAgent(t, config)
 	marker := filepath.Join(t.TempDir(), "go")

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
 	"path/filepath"
 	"testing"
@@ -15,7 +16,8 @@ import (
 func TestDrainEndsTheJobOfAStoppedShim(t *testing.T) {
 	for _, with := range []bool{true, false} {
 		t.Run(fmt.Sprintf("agent=%v", with), func(t *testing.T) {
-			c := newControl(t)
+			t.Parallel()
+			c := newControlOf(t, rand.Text())
 			config := testConfig(dataDir(t), c)
 			r := startAgent(t, config)
 			c.want(1, nil, sh("sleep 60 & setsid sleep 60 & wait")...)

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"crypto/rand"
 	"testing"
 	"time"
 
@@ -32,7 +33,8 @@ func (c *control) limitOf(job uint64) int64 {
 }
 
 func TestAnExtensionHoldsAlsoAfterARestartOfTheAgent(t *testing.T) {
-	c := newControl(t)
+	t.Parallel()
+	c := newControlOf(t, rand.Text())
 	config := testConfig(dataDir(t), c)
 	first := startAgent(t, config)
 	c.want(1, func(s *wire.StartJob) { s.MaxRuntimeS = 7 }, "sleep", "60")

@@ -64,6 +64,7 @@ var token = rand.Text()
 // control is a controller with a lease table of a few lines, on a real port.
 type control struct {
 	t     *testing.T
+	token string
 	hub   *session.Hub
 	addr  string
 	roles session.RoleCell
@@ -78,8 +79,12 @@ type control struct {
 	faults   []wire.DeviceFault
 }
 
-func newControl(t *testing.T) *control {
-	c := &control{t: t, desired: map[uint64]session.Desired{}, outcomes: map[uint64]wire.Outcome{}, running: map[uint64]bool{}}
+func newControl(t *testing.T) *control { return newControlOf(t, token) }
+
+// newControlOf is a control of a cluster of its own: tests that run at the same
+// time serve the same host under different tokens.
+func newControlOf(t *testing.T, token string) *control {
+	c := &control{t: t, token: token, desired: map[uint64]session.Desired{}, outcomes: map[uint64]wire.Outcome{}, running: map[uint64]bool{}}
 	c.hub = session.NewHub("c1", c, testLog(t))
 	inner, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -276,7 +281,7 @@ type running struct {
 
 func testConfig(dir string, c *control) Config {
 	return Config{
-		Controllers: []string{c.addr}, Token: token, Host: "box", DataDir: dir, KillGrace: time.Second,
+		Controllers: []string{c.addr}, Token: c.token, Host: "box", DataDir: dir, KillGrace: time.Second,
 		Devices: []Device{{Name: "gpu0", Labels: map[string]string{"vram": "80G"}}, {Name: "gpu1"}}, KeepJobs: 100, KeepBytes: 1 << 30,
 	}
 }
