@@ -57,10 +57,10 @@ func DrainHost(ctx context.Context, config Config, o DrainOptions) (Status, erro
 	}
 	if _, err := os.Stat(d.dir); errors.Is(err, os.ErrNotExist) {
 		d.say("no agent has ever run with data directory %s: there is nothing to drain", d.dir)
-		return Status{Host: config.Host, Devices: []StatusDevice{}, Jobs: []StatusJob{}}, nil
+		return offlineStatus(config, nil), nil
 	}
 	if err := d.begin(ctx); err != nil {
-		return Status{}, err
+		return offlineStatus(config, nil), err
 	}
 	d.say("host %s is being drained", config.Host)
 	var killed error
@@ -98,11 +98,7 @@ func (d *hostDrain) begin(ctx context.Context) error {
 		if book == nil {
 			return err
 		}
-		var names []string
-		for _, device := range d.config.Devices {
-			names = append(names, device.Name)
-		}
-		if err := book.begin(names, d.o.Reason, d.o.Kill, d.config.Auto); err != nil {
+		if err := book.begin(declaredNames(d.config), d.o.Reason, d.o.Kill, d.config.Auto); err != nil {
 			return err
 		}
 		orphans = true

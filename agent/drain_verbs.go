@@ -9,7 +9,7 @@ import (
 // ended, those on the way too. It is on disk when it returns; the leader hears
 // of it when there is one.
 func (a *agent) drainBegins(kill bool, reason string) error {
-	if err := a.drains.begin(a.deviceNames(), reason, kill, false); err != nil {
+	if err := a.drains.begin(declaredNames(a.config), reason, kill, false); err != nil {
 		return err
 	}
 	a.log.Warn("host drained: every device is out of the pool until an operator returns it", "kill", kill, "reason", reason)
@@ -21,7 +21,7 @@ func (a *agent) drainBegins(kill bool, reason string) error {
 // resumeDrain goes on with what an agent before, or a drain without one, has
 // left on disk.
 func (a *agent) resumeDrain() error {
-	if err := a.drains.found(a.deviceNames()); err != nil {
+	if err := a.drains.found(declaredNames(a.config)); err != nil {
 		return err
 	}
 	a.endDrained()
@@ -77,12 +77,4 @@ func (a *agent) onDevice(device string) bool {
 		}
 	}
 	return false
-}
-
-func (a *agent) deviceNames() []string {
-	var names []string
-	for _, d := range a.config.Devices {
-		names = append(names, d.Name)
-	}
-	return names
 }

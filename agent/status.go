@@ -120,7 +120,7 @@ func (a *agent) status() Status {
 	}
 	a.mu.Unlock()
 	s.sortJobs()
-	s.addDrain(a.drains.state.Load(), a.deviceNames())
+	s.addDrain(a.drains.state.Load(), declaredNames(a.config))
 	return s
 }
 

@@ -24,33 +24,43 @@ func StatusOf(ctx context.Context, config Config) (Status, error) {
 
 // statusOf is StatusOf, and says whether there is an agent.
 func statusOf(ctx context.Context, config Config) (status Status, online bool, err error) {
-	offline := Status{Host: config.Host, Devices: []StatusDevice{}, Jobs: []StatusJob{}}
 	if _, err := os.Stat(config.DataDir); errors.Is(err, os.ErrNotExist) {
-		return offline, false, nil
+		return offlineStatus(config, nil), false, nil
 	}
 	answer, err := ask(ctx, config.DataDir, controlRequest{Do: doStatus})
 	if err == nil {
 		return *answer.Status, true, nil
 	}
 	if !errors.Is(err, errNoAgent) {
-		return offline, true, err
+		return offlineStatus(config, nil), true, err
 	}
 	if id, alive := proc.ReadPIDFile(filepath.Join(config.DataDir, pidFile)); alive {
-		return offline, true, fmt.Errorf("%w: process %d has data directory %s and does not answer yet", ErrLocked, id.PID, config.DataDir)
-	}
-	if offline.Jobs, err = shimJobs(config.DataDir); err != nil {
-		return offline, false, err
+		return offlineStatus(config, nil), true, fmt.Errorf("%w: process %d has data directory %s and does not answer yet", ErrLocked, id.PID, config.DataDir)
 	}
 	drain, err := readDrain(config.DataDir)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return offline, false, err
+		return offlineStatus(config, nil), false, err
 	}
+	status = offlineStatus(config, drain)
+	if status.Jobs, err = shimJobs(config.DataDir); err != nil {
+		return offlineStatus(config, drain), false, err
+	}
+	return status, false, nil
+}
+
+// offlineStatus is what the configuration and the disk say without an agent.
+func offlineStatus(config Config, drain *drainState) Status {
+	s := Status{Host: config.Host, Devices: []StatusDevice{}, Jobs: []StatusJob{}}
+	s.addDrain(drain, declaredNames(config))
+	return s
+}
+
+func declaredNames(config Config) []string {
 	var names []string
 	for _, d := range config.Devices {
 		names = append(names, d.Name)
 	}
-	offline.addDrain(drain, names)
-	return offline, false, nil
+	return names
 }
 
 // shimJobs lists the jobs of a data directory whose shim runs, by job and

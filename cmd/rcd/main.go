@@ -29,7 +29,8 @@ type cli struct {
 
 // session is what every verb gets.
 type session struct {
-	ctx    context.Context // ends with one of endSignals
+	ctx    context.Context  // ends with one of endSignals
+	hangup <-chan os.Signal // SIGHUP, for the verb that reads its configuration again; else nil
 	logger *slog.Logger
 	stdout io.Writer
 	stderr io.Writer
@@ -67,7 +68,13 @@ func run(args []string) int {
 		fmt.Fprintf(os.Stderr, "rcd: %v\nrcd: see rcd --help\n", err)
 		return 2
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), endSignals()...)
+	var hangup chan os.Signal
+	if kctx.Command() == agentRun {
+		hangup = make(chan os.Signal, 1)
+		signal.Notify(hangup, syscall.SIGHUP)
+		defer signal.Stop(hangup)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), endSignals(hangup != nil)...)
 	defer stop()
 	var level slog.Level
 	if err := level.UnmarshalText([]byte(c.LogLevel)); err != nil {
@@ -76,6 +83,7 @@ func run(args []string) int {
 	}
 	s := &session{
 		ctx:    ctx,
+		hangup: hangup,
 		logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level})),
 		stdout: os.Stdout,
 		stderr: os.Stderr,
@@ -87,11 +95,15 @@ func run(args []string) int {
 	return 0
 }
 
+// agentRun is the verb that SIGHUP does not end, even under nohup: a daemon's
+// supervisor sends it to have the configuration read again.
+const agentRun = "agent run"
+
 // endSignals are those that end a verb in order. SIGHUP is what a terminal
 // sends that is closed; under nohup it is ignored, and stays so.
-func endSignals() []os.Signal {
+func endSignals(reloads bool) []os.Signal {
 	signals := []os.Signal{syscall.SIGINT, syscall.SIGTERM}
-	if !signal.Ignored(syscall.SIGHUP) {
+	if !reloads && !signal.Ignored(syscall.SIGHUP) {
 		signals = append(signals, syscall.SIGHUP)
 	}
 	return signals

@@ -9,6 +9,7 @@ import (
 
 	"rcd/agent/proc"
 	"rcd/controller"
+	"rcd/internal/sdnotify"
 	"rcd/raftnode"
 )
 
@@ -41,6 +42,7 @@ Starting again with the same flags changes nothing.`
 
 func (c *serveCmd) Run(s *session) error {
 	hideSecrets(s.logger)
+	supervisor := newSupervisor(s.logger)
 	join, err := parseJoin(c.Join)
 	if err != nil {
 		return err
@@ -65,6 +67,8 @@ func (c *serveCmd) Run(s *session) error {
 		return errors.Join(err, node.Close())
 	}
 	defer remove()
+	supervisor.say(sdnotify.Ready)
+	defer supervisor.say(sdnotify.Stopping)
 	return node.Run(s.ctx)
 }
 

@@ -142,7 +142,7 @@ func (c *Cluster) stop() {
 	if c.Agent != nil {
 		c.Agent.Signal(syscall.SIGCONT)
 		c.Agent.End(syscall.SIGTERM)
-		drain := exec.Command(c.bin.RCD, "agent", "drain", "--config", filepath.Join(c.Dir, "agent.yaml"))
+		drain := exec.Command(c.bin.RCD, "agent", "drain", "--kill", "--config", filepath.Join(c.Dir, "agent.yaml"))
 		drain.Env = c.Agent.env
 		if text, err := drain.CombinedOutput(); err != nil {
 			c.t.Errorf("drain the agent: %v\n%s", err, text)
