@@ -63,10 +63,12 @@ type agent struct {
 	proofs    proofCache
 	janitor   *janitor
 	keeper    *keeper
-	gpus      *gpus
-	checks    []check // in the order in which they are made
-	health    *gpuHealth
-	drains    *drainBook
+	// probesDone waits for the end of probes; nil without any.
+	probesDone func()
+	gpus       *gpus
+	checks     []check // in the order in which they are made
+	health     *gpuHealth
+	drains     *drainBook
 
 	leaderHeard atomic.Int64 // wall clock, nanoseconds; 0: never
 
@@ -186,7 +188,12 @@ func newAgent(ctx context.Context, config Config, deps Deps) (*agent, error) {
 		sources = append(sources, a.gpus.source())
 	}
 	a.health = newGPUHealth(a)
-	a.keeper = newKeeper(a.config.Devices, slices.Concat(sources, a.health.sources(), deps.Sources), a.log, a.factsChanged)
+	sources = slices.Concat(sources, a.health.sources(), deps.Sources)
+	if a.settings().Probes.Dir != "" {
+		source, done := a.probesSource()
+		sources, a.probesDone = append(sources, source), done
+	}
+	a.keeper = newKeeper(a.config.Devices, sources, a.log, a.factsChanged)
 	if a.drains, err = openDrain(config.DataDir, config.Host); a.drains == nil {
 		return nil, err
 	} else if err != nil {
@@ -209,7 +216,12 @@ func newAgent(ctx context.Context, config Config, deps Deps) (*agent, error) {
 // observe begins to look at the host, and returns once the first facts are
 // there, or will be late.
 func (a *agent) observe() {
-	a.wait.Go(func() { a.keeper.run(a.ctx) })
+	a.wait.Go(func() {
+		a.keeper.run(a.ctx)
+		if a.probesDone != nil {
+			a.probesDone()
+		}
+	})
 	a.wait.Go(func() { a.health.run(a.ctx) })
 	if a.config.SheetDir != "" {
 		read := func(context.Context) (sheets, error) {

@@ -19,6 +19,11 @@ const (
 	// firstFacts bounds how long the registration waits for the first word of
 	// every source.
 	firstFacts = time.Second
+	// lateFacts bounds how long a source that hangs keeps back what others say.
+	lateFacts = 10 * time.Second
+	// maxLabels bounds the labels of one device, as the lease table does unless
+	// told otherwise: it would refuse all of them.
+	maxLabels = 256
 )
 
 // keeper holds what the host tells of its devices: what its sources said last,
@@ -37,6 +42,7 @@ type keeper struct {
 	timer    *time.Timer                  // runs while a change of them waits
 	sheets   map[string]string            // bodies by device, "" is the host; missing: not readable
 	notices  map[string]string            // why a sheet is not told, by device
+	excess   bool                         // a device has more labels than are told
 }
 
 // heard is the last word of one source.
@@ -53,7 +59,7 @@ func newKeeper(devices []Device, sources []Source, log *slog.Logger, told func()
 		k.devices = append(k.devices, d.Name)
 	}
 	for _, s := range sources {
-		k.sources = append(k.sources, &heard{Source: s})
+		k.sources = append(k.sources, &heard{Source: s, labels: s.Last})
 	}
 	if k.timer = time.AfterFunc(time.Hour, k.overdue); !k.timer.Stop() {
 		panic("agent: a timer of an hour has fired at once")
@@ -63,6 +69,7 @@ func newKeeper(devices []Device, sources []Source, log *slog.Logger, told func()
 
 // run asks every source until ctx ends.
 func (k *keeper) run(ctx context.Context) {
+	late := time.AfterFunc(lateFacts, k.goOn)
 	var wait sync.WaitGroup
 	for _, s := range k.sources {
 		wait.Go(func() {
@@ -70,6 +77,7 @@ func (k *keeper) run(ctx context.Context) {
 		})
 	}
 	wait.Wait()
+	late.Stop()
 	k.timer.Stop()
 }
 
@@ -99,9 +107,29 @@ func (k *keeper) hear(s *heard, labels Labels, err error) {
 		s.answered = true
 		k.waiting--
 	}
-	if k.waiting > 0 {
-		return
+	if k.waiting == 0 {
+		k.tell()
 	}
+}
+
+// goOn tells what is known, though sources have not answered.
+func (k *keeper) goOn() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, s := range k.sources {
+		if !s.answered {
+			k.log.Warn("facts of the host are late; the last ones stand", "source", s.Name)
+			s.answered = true
+		}
+	}
+	if k.waiting > 0 {
+		k.waiting = 0
+		k.tell()
+	}
+}
+
+// tell is consider, and marks the first time. The caller holds mu.
+func (k *keeper) tell() {
 	first := k.labels == nil
 	k.consider()
 	if first {
@@ -134,20 +162,33 @@ func (k *keeper) overdue() {
 }
 
 // merged returns what all sources say, the later over the earlier, rounded with
-// regard to what is told already.
+// regard to what is told already. Beyond maxLabels no key of a later source is
+// added.
 func (k *keeper) merged() map[string]map[string]string {
 	all := make(map[string]map[string]string, len(k.devices))
+	excess := ""
 	for _, device := range k.devices {
 		set := map[string]string{}
 		for _, s := range k.sources {
-			maps.Copy(set, s.labels[""])
-			maps.Copy(set, s.labels[device])
+			for _, labels := range []map[string]string{s.labels[""], s.labels[device]} {
+				for _, key := range slices.Sorted(maps.Keys(labels)) {
+					if _, known := set[key]; !known && len(set) == maxLabels {
+						excess = device
+						continue
+					}
+					set[key] = labels[key]
+				}
+			}
 		}
 		for key, value := range set {
 			set[key] = rounded(key, value, k.labels[device][key])
 		}
 		all[device] = set
 	}
+	if excess != "" && !k.excess {
+		k.log.Warn("a device has too many labels; those of the last probes are left out", "device", excess, "limit", maxLabels)
+	}
+	k.excess = excess != ""
 	return all
 }
 

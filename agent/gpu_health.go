@@ -32,10 +32,10 @@ type gpuHealth struct {
 	log      *slog.Logger
 	lib      probe.Health // nil: this build has none, and nothing here does anything
 	devices  []string
-	verifies bool          // after each job
-	within   time.Duration // in which a GPU must be clean then
-	again    time.Duration // see watchAgain
-	site     map[uint64]probe.Meaning
+	verifies func() bool                     // whether to look after each job, at this moment
+	within   time.Duration                   // in which a GPU must be clean then
+	again    time.Duration                   // see watchAgain
+	site     func() map[uint64]probe.Meaning // what the host says, at this moment
 	// uuid returns what a device is, "" for no GPU that is known.
 	uuid func(device string) string
 	// holder returns the job that a device belongs to now.
@@ -67,15 +67,19 @@ type gpuSeen struct {
 }
 
 func newGPUHealth(a *agent) *gpuHealth {
-	g := &gpuHealth{log: a.log, within: verifyGPUFor, again: watchAgain, site: map[uint64]probe.Meaning{}, holder: a.holder, untold: a.Faults, seen: map[string]*gpuSeen{}}
+	g := &gpuHealth{log: a.log, within: verifyGPUFor, again: watchAgain, holder: a.holder, untold: a.Faults, seen: map[string]*gpuSeen{}}
 	g.lib, _ = a.deps.GPUs.(probe.Health)
-	g.verifies = !a.config.Verify.NoGPU
+	g.verifies = func() bool { return !a.settings().Verify.NoGPU }
 	for _, d := range a.config.Devices {
 		g.devices = append(g.devices, d.Name)
 	}
 	g.uuid = a.gpus.uuid
-	for number, m := range a.config.XIDs {
-		g.site[number] = probe.Meaning(m)
+	g.site = func() map[uint64]probe.Meaning {
+		site := map[uint64]probe.Meaning{}
+		for number, m := range a.settings().XIDs {
+			site[number] = probe.Meaning(m)
+		}
+		return site
 	}
 	g.fault = func(device, detail string) {
 		if err := a.fault([]string{device}, detail); err != nil {
@@ -94,11 +98,10 @@ func (g *gpuHealth) applies() bool { return slices.ContainsFunc(g.devices, g.kno
 // checks are what is done after each job. The errors come last, so that those
 // count that come with the job's end.
 func (g *gpuHealth) checks() []check {
-	errors := check{name: "errors of the GPU", applies: g.applies, look: g.checkErrors}
-	if !g.verifies {
-		return []check{errors}
+	return []check{
+		{name: "what is left on the GPU", applies: func() bool { return g.verifies() && g.applies() }, look: g.verify},
+		{name: "errors of the GPU", applies: g.applies, look: g.checkErrors},
 	}
-	return []check{{name: "what is left on the GPU", applies: g.applies, look: g.verify}, errors}
 }
 
 // of returns what is known of a device. The caller holds mu.

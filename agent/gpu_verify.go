@@ -70,7 +70,7 @@ func (g *gpuHealth) lookBefore(ctx context.Context, j *job) {
 	defer cancel()
 	var wait sync.WaitGroup
 	for _, device := range j.devices {
-		if !g.verifies || !g.knows(device) {
+		if !g.verifies() || !g.knows(device) {
 			continue
 		}
 		g.mu.Lock()

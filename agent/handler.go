@@ -220,8 +220,12 @@ func (a *agent) Hello() wire.Hello {
 		MachineID: a.machineID, BootID: a.bootID, Jobs: jobs, Proof: a.proof(),
 		RequireManualClear: a.config.RequireManualClear, Version: a.deps.Version,
 	}
+	room := helloLabels
 	for _, d := range a.config.Devices {
 		detected := a.keeper.detected(d.Name)
+		if room -= labelBytes(detected); room < 0 {
+			detected = nil // told as facts, in messages that have room
+		}
 		hello.Devices = append(hello.Devices, wire.AgentDevice{
 			Name: d.Name, MaxRuntimeS: int64(d.MaxRuntime.Seconds()), Declared: labelList(d.Labels), Detected: detected,
 			KeepDetected: detected == nil, Begun: a.state.begun(d.Name),

@@ -20,7 +20,18 @@ import (
 const (
 	hostEvery   = 10 * time.Second
 	hostTimeout = 5 * time.Second
+	// helloLabels bounds the detected labels of a hello, in bytes: it is one
+	// message, and one command of the log, with much else in it.
+	helloLabels = 256 << 10
 )
+
+// labelBytes returns about what labels take in a message.
+func labelBytes(labels []wire.LabelKV) (n int) {
+	for _, l := range labels {
+		n += len(l.Key) + len(l.Value) + 8
+	}
+	return n
+}
 
 // labelList returns labels sorted by key.
 func labelList(labels map[string]string) []wire.LabelKV {

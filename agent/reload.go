@@ -77,7 +77,8 @@ func (a *agent) reload(config Config) {
 // once.
 func withLive(now, next Config) Config {
 	now.SpoolBound, now.KillGrace, now.KeepJobs, now.KeepBytes = next.SpoolBound, next.KillGrace, next.KeepJobs, next.KeepBytes
-	now.SheetDir, now.Probes, now.Verify, now.XIDs, now.Notices = next.SheetDir, next.Probes, next.Verify, next.XIDs, next.Notices
+	now.Probes.Dir, now.Probes.Timeout = next.Probes.Dir, next.Probes.Timeout
+	now.SheetDir, now.Verify, now.XIDs, now.Notices = next.SheetDir, next.Verify, next.XIDs, next.Notices
 	now.Devices = slices.Clone(now.Devices)
 	for i := range now.Devices {
 		if d := find(next.Devices, now.Devices[i].Name); d != nil {
@@ -109,11 +110,12 @@ func changes(now, next Config) []change {
 	add("keep_bytes", now.KeepBytes, next.KeepBytes, live)
 	add("sheet_dir", now.SheetDir, next.SheetDir, live)
 	add("probe_dir", now.Probes.Dir, next.Probes.Dir, live)
-	add("probe_interval", now.Probes.Interval, next.Probes.Interval, live)
+	add("probe_interval", now.Probes.Interval, next.Probes.Interval, restart)
 	add("probe_timeout", now.Probes.Timeout, next.Probes.Timeout, live)
 	add("verify_dir", now.Verify.Dir, next.Verify.Dir, live)
 	add("verify_timeout", now.Verify.Timeout, next.Verify.Timeout, live)
 	add("verify_pass_budget", now.Verify.Budget, next.Verify.Budget, live)
+	add("verify_gpu", !now.Verify.NoGPU, !next.Verify.NoGPU, live)
 	if len(now.XIDs)+len(next.XIDs) > 0 {
 		add("xid", now.XIDs, next.XIDs, live)
 	}

@@ -17,6 +17,8 @@ type Source struct {
 	// Every is the time from the end of a call to the next, Timeout the most that
 	// a call may take.
 	Every, Timeout time.Duration
+	// Last stands until the first answer: what it said before a restart.
+	Last Labels
 	// Detect returns all that the source knows now: what it no longer says is
 	// gone. After an error, and when it takes too long, its last word stands. It
 	// should end with ctx; if it does not, only this source waits for it.

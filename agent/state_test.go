@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"rcd/agent/probe"
 	"rcd/agent/shim"
 	"rcd/wire"
 )
@@ -29,6 +30,7 @@ func TestStateFilesKeepTheirFormat(t *testing.T) {
 		{"outcome", kindOutcome, wire.Outcome{Job: 7, Lease: 41, End: 1, ExitCode: &code, Reason: "cancelled", Origin: 4, OutputKnown: true}},
 		{"bindings", kindBindings, bindings{Devices: map[string]binding{
 			"gpu0": {UUID: "GPU-1", PCI: "0000:3b:00.0", Auto: true}, "big": {UUID: "GPU-2", Asked: "0000:af:00.0"}, "gpu1-mig0": {UUID: "MIG-1", Parent: "GPU-3"}}}},
+		{"probes", kindProbes, probesRecord{Words: map[string]probe.Word{"10-site": {"rack": "r7", "gpu0.fan": "3"}, "20-none": {}}}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "record")

@@ -67,7 +67,7 @@ func (a *agent) holder(device string) (key, bool) {
 // heard takes an error of a device's GPU: for the reason of the job that has the
 // device, and, by what it means, for a fault.
 func (g *gpuHealth) heard(device string, e probe.Event) {
-	err := gpuError{xid: probe.LookUp(e.XID, g.site), detail: e.Detail, times: 1}
+	err := gpuError{xid: probe.LookUp(e.XID, g.site()), detail: e.Detail, times: 1}
 	if err.xid.Meaning == probe.MeansIgnore {
 		g.log.Debug("error of a GPU ignored", "device", device, "error", err)
 		return
@@ -199,7 +199,7 @@ func (g *gpuHealth) takeOut(ctx context.Context, j *job, prefix string, faults m
 }
 
 func (g *gpuHealth) meansDevice(xid uint64) bool {
-	return probe.LookUp(xid, g.site).Meaning == probe.MeansDevice
+	return probe.LookUp(xid, g.site()).Meaning == probe.MeansDevice
 }
 
 // failed reports whether a job came to a bad end that was not asked for.

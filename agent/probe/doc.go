@@ -8,4 +8,8 @@
 // NVIDIA GPUs are seen through the driver's library (nvml.go), or through
 // nvidia-smi where that cannot be had (smi.go). Start with gpu.go; their errors and what
 // those mean are in events.go and xid.go, what is on a GPU in processes.go.
+//
+// Executables of an operator that print labels are in dropins.go: in which order
+// they run, what of their output counts, and what becomes of the word of one
+// that fails. How a program is run and ended is the caller's, a floor above.
 package probe
