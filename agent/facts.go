@@ -42,6 +42,7 @@ type keeper struct {
 	timer    *time.Timer                  // runs while a change of them waits
 	sheets   map[string]string            // bodies by device, "" is the host; missing: not readable
 	notices  map[string]string            // why a sheet is not told, by device
+	cut      map[string]bool              // sheets that are told in part
 	excess   bool                         // a device has more labels than are told
 }
 
@@ -254,6 +255,15 @@ func (k *keeper) hearSheets(read sheets) {
 		delete(k.sheets, name)
 	}
 	k.notices = read.refused
+	for name, size := range read.sizes {
+		if !k.cut[name] {
+			k.log.Warn("usage sheet cut; shorten it", "path", read.path(name), "bytes", size, "told", len(read.bodies[name]))
+		}
+	}
+	k.cut = map[string]bool{}
+	for name := range read.sizes {
+		k.cut[name] = true
+	}
 	changed := false
 	for name, body := range read.bodies {
 		if old, ok := k.sheets[name]; !ok || old != body {

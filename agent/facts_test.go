@@ -216,55 +216,6 @@ func TestRegistrationKeepsStoredLabelsWhileNoneAreKnown(t *testing.T) {
 	}
 }
 
-func TestSheetsAreToldWholeOrNotAtAll(t *testing.T) {
-	c := newControl(t)
-	config := testConfig(dataDir(t), c)
-	config.SheetDir = t.TempDir()
-	write := func(name, text string) {
-		path := filepath.Join(config.SheetDir, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	write("host.md", "of the host")
-	write("host.d/gpu0.md", strings.Repeat("x", maxSheet))
-	write("host.d/gpu9.md", "of nobody")
-	a := newTestAgent(t, config)
-	a.observe()
-	told := func() map[string]string {
-		out := map[string]string{}
-		for _, s := range a.Facts().Sheets {
-			out[s.Name] = fmt.Sprint(len(s.Body))
-		}
-		return out
-	}
-	eventually(t, "sheets read", func() bool { return len(told()) == 3 })
-	if got := told(); got[""] != "11" || got["gpu0"] != fmt.Sprint(maxSheet) || got["gpu1"] != "0" {
-		t.Errorf("told %v", got)
-	}
-	again := func() { a.keeper.hearSheets(readSheets(config.SheetDir, a.keeper.devices)) }
-	write("host.d/gpu0.md", strings.Repeat("x", maxSheet+1))
-	write("host.d/gpu1.md", "\xff\xfe")
-	if err := os.Remove(filepath.Join(config.SheetDir, "host.md")); err != nil {
-		t.Fatal(err)
-	}
-	again()
-	if got := told(); len(got) != 1 || got[""] != "0" {
-		t.Errorf("told %v: two cannot be told, one is gone", got)
-	}
-	if n := a.keeper.notices; !strings.Contains(n["gpu0"], "shorten") || !strings.Contains(n["gpu1"], "UTF-8") {
-		t.Errorf("notices %q", n)
-	}
-	write("host.d/gpu1.md", "better")
-	again()
-	if got := told(); got["gpu1"] != "6" || a.keeper.notices["gpu1"] != "" {
-		t.Errorf("told %v, notices %q", got, a.keeper.notices)
-	}
-}
-
 func TestFactsOfThisMachineReachTheLeader(t *testing.T) {
 	c := newControl(t)
 	config := testConfig(dataDir(t), c)
