@@ -59,7 +59,6 @@ type agent struct {
 	instance  string
 	bootID    string
 	machineID string
-	isolated  bool
 	proofs    proofCache
 	janitor   *janitor
 	keeper    *keeper
@@ -205,7 +204,6 @@ func newAgent(ctx context.Context, config Config, deps Deps) (*agent, error) {
 		}
 	}
 	a.checks = append(a.checks, a.health.checks()...)
-	a.isolated = aloneInNamespace()
 	a.janitor = newJanitor(a)
 	if deps.shaped != nil {
 		deps.shaped(a)

@@ -61,7 +61,7 @@ func (s sight) told() string {
 	return strings.Join(parts, ", ")
 }
 
-func named(names ...string) (out []Device) {
+func devicesNamed(names ...string) (out []Device) {
 	for _, n := range names {
 		name, bind, _ := strings.Cut(n, "@")
 		out = append(out, Device{Name: name, Bind: bind})
@@ -92,10 +92,10 @@ func TestADeviceStaysTheGPUThatItWasFirst(t *testing.T) {
 		boots []boot
 	}{
 		{"index permuted between boots", []boot{
-			{named("gpu0", "gpu1", "gpu2"), rack("abc"), "gpu0=a, gpu1=b, gpu2=c", ""},
-			{named("gpu0", "gpu1", "gpu2"), rack("cab"), "gpu0=a, gpu1=b, gpu2=c", ""},
+			{devicesNamed("gpu0", "gpu1", "gpu2"), rack("abc"), "gpu0=a, gpu1=b, gpu2=c", ""},
+			{devicesNamed("gpu0", "gpu1", "gpu2"), rack("cab"), "gpu0=a, gpu1=b, gpu2=c", ""},
 		}},
-		{"the first time the driver's number counts", []boot{{named("gpu0", "gpu1"), rack("ba"), "gpu0=b, gpu1=a", ""}}},
+		{"the first time the driver's number counts", []boot{{devicesNamed("gpu0", "gpu1"), rack("ba"), "gpu0=b, gpu1=a", ""}}},
 		{"one gone, its device stays declared and nobody takes its name", []boot{
 			{nil, rack("abc"), "gpu0=a, gpu1=b, gpu2=c", ""},
 			{nil, rack("ac"), "gpu0=a, gpu1=b gone, gpu2=c", "GPU-b of gpu1 is gone: the driver does not show it any more (it was at PCI address 0000:02:00.0)"},
@@ -103,43 +103,43 @@ func TestADeviceStaysTheGPUThatItWasFirst(t *testing.T) {
 			{nil, rack("dbca"), "gpu0=a, gpu1=b, gpu2=c, gpu3=d", ""},
 		}},
 		{"another card in the slot is the device, and a person must know", []boot{
-			{named("gpu0", "gpu1"), rack("ab"), "gpu0=a, gpu1=b", ""},
-			{named("gpu0", "gpu1"), []probe.GPU{rack("a")[0], {Index: 1, UUID: "GPU-x", PCI: slot('b')}}, "gpu0=a, gpu1=x swapped", "GPU-x at PCI address 0000:02:00.0, where GPU-b was"},
-			{named("gpu0", "gpu1"), []probe.GPU{rack("a")[0], {Index: 1, UUID: "GPU-x", PCI: slot('b')}}, "gpu0=a, gpu1=x", ""},
+			{devicesNamed("gpu0", "gpu1"), rack("ab"), "gpu0=a, gpu1=b", ""},
+			{devicesNamed("gpu0", "gpu1"), []probe.GPU{rack("a")[0], {Index: 1, UUID: "GPU-x", PCI: slot('b')}}, "gpu0=a, gpu1=x swapped", "GPU-x at PCI address 0000:02:00.0, where GPU-b was"},
+			{devicesNamed("gpu0", "gpu1"), []probe.GPU{rack("a")[0], {Index: 1, UUID: "GPU-x", PCI: slot('b')}}, "gpu0=a, gpu1=x", ""},
 		}},
 		{"cards that changed places stay who they are", []boot{
-			{named("gpu0", "gpu1"), rack("ab"), "gpu0=a, gpu1=b", ""},
-			{named("gpu0", "gpu1"), []probe.GPU{{Index: 0, UUID: "GPU-b", PCI: slot('a')}, {Index: 1, UUID: "GPU-a", PCI: slot('b')}}, "gpu0=a, gpu1=b", ""},
+			{devicesNamed("gpu0", "gpu1"), rack("ab"), "gpu0=a, gpu1=b", ""},
+			{devicesNamed("gpu0", "gpu1"), []probe.GPU{{Index: 0, UUID: "GPU-b", PCI: slot('a')}, {Index: 1, UUID: "GPU-a", PCI: slot('b')}}, "gpu0=a, gpu1=b", ""},
 		}},
 		{"a card of another device in its slot is not its successor", []boot{
-			{named("gpu0", "gpu1"), rack("ab"), "gpu0=a, gpu1=b", ""},
-			{named("gpu0", "gpu1"), []probe.GPU{{Index: 0, UUID: "GPU-b", PCI: slot('a')}}, "gpu0=a gone, gpu1=b", "GPU-a of gpu0 is gone"},
+			{devicesNamed("gpu0", "gpu1"), rack("ab"), "gpu0=a, gpu1=b", ""},
+			{devicesNamed("gpu0", "gpu1"), []probe.GPU{{Index: 0, UUID: "GPU-b", PCI: slot('a')}}, "gpu0=a gone, gpu1=b", "GPU-a of gpu0 is gone"},
 		}},
 		{"the configuration names a UUID", []boot{
-			{named("big@GPU-c", "gpu2"), rack("abc"), "big=c", ""},
-			{named("big@GPU-c", "gpu2"), rack("ab"), "big=c gone", "GPU-c of big is gone"},
-			{named("big@GPU-b", "gpu2"), rack("abc"), "big=b, gpu2=c", ""},
+			{devicesNamed("big@GPU-c", "gpu2"), rack("abc"), "big=c", ""},
+			{devicesNamed("big@GPU-c", "gpu2"), rack("ab"), "big=c gone", "GPU-c of big is gone"},
+			{devicesNamed("big@GPU-b", "gpu2"), rack("abc"), "big=b, gpu2=c", ""},
 		}},
 		{"a UUID is not another card in its slot", []boot{
-			{named("big@GPU-a"), rack("a"), "big=a", ""},
-			{named("big@GPU-a"), []probe.GPU{{UUID: "GPU-x", PCI: slot('a')}}, "big=a gone", "GPU-a of big is gone"},
+			{devicesNamed("big@GPU-a"), rack("a"), "big=a", ""},
+			{devicesNamed("big@GPU-a"), []probe.GPU{{UUID: "GPU-x", PCI: slot('a')}}, "big=a gone", "GPU-a of big is gone"},
 		}},
 		{"the configuration names a slot", []boot{
-			{named("left@02:00.0", "gpu0"), rack("ab"), "gpu0=a, left=b", ""},
-			{named("left@02:00.0", "gpu0"), []probe.GPU{rack("a")[0], {Index: 1, UUID: "GPU-b", PCI: slot('c')}, {Index: 2, UUID: "GPU-x", PCI: slot('b')}}, "gpu0=a, left=x swapped", "GPU-x"},
-			{named("left@09:00.0", "gpu0"), rack("a"), "gpu0=a, left=x gone", "0000:09:00.0"},
+			{devicesNamed("left@02:00.0", "gpu0"), rack("ab"), "gpu0=a, left=b", ""},
+			{devicesNamed("left@02:00.0", "gpu0"), []probe.GPU{rack("a")[0], {Index: 1, UUID: "GPU-b", PCI: slot('c')}, {Index: 2, UUID: "GPU-x", PCI: slot('b')}}, "gpu0=a, left=x swapped", "GPU-x"},
+			{devicesNamed("left@09:00.0", "gpu0"), rack("a"), "gpu0=a, left=x gone", "0000:09:00.0"},
 		}},
 		{"two devices are never one GPU", []boot{
-			{named("x@GPU-a", "y@0000:01:00.0"), rack("a"), "x=a, y=a gone", "GPU-a is device x already"},
-			{named("x@GPU-a", "gpu0"), rack("ab"), "x=a, y=a kept", ""},
+			{devicesNamed("x@GPU-a", "y@0000:01:00.0"), rack("a"), "x=a, y=a gone", "GPU-a is device x already"},
+			{devicesNamed("x@GPU-a", "gpu0"), rack("ab"), "x=a, y=a kept", ""},
 		}},
 		{"auto names by address, and goes round the names of the configuration", []boot{
-			{append(named("gpu2"), Device{Name: "auto"}), rack("cba"), "gpu1=b, gpu2=a, gpu3=c", ""},
+			{append(devicesNamed("gpu2"), Device{Name: "auto"}), rack("cba"), "gpu1=b, gpu2=a, gpu3=c", ""},
 		}},
 		{"a name that the configuration gives to an auto device replaces it", []boot{
 			{nil, rack("ab"), "gpu0=a, gpu1=b", ""},
-			{append(named("big@GPU-a"), Device{Name: "auto"}), rack("ab"), "big=a, gpu1=b", ""},
-			{append(named("big@02:00.0"), Device{Name: "auto"}), rack("ab"), "big=b, gpu2=a", ""},
+			{append(devicesNamed("big@GPU-a"), Device{Name: "auto"}), rack("ab"), "big=a, gpu1=b", ""},
+			{append(devicesNamed("big@02:00.0"), Device{Name: "auto"}), rack("ab"), "big=b, gpu2=a", ""},
 		}},
 		{"split GPUs are their instances", []boot{
 			{nil, divided(rack("ab"), 0, "p", "q"), "gpu0-mig0=MIG-p, gpu0-mig1=MIG-q, gpu1=b", ""},
@@ -151,25 +151,25 @@ func TestADeviceStaysTheGPUThatItWasFirst(t *testing.T) {
 			{nil, rack("ab"), "gpu0=a, gpu1=b, gpu1-mig0=MIG-p gone", "MIG-p"},
 		}},
 		{"a whole GPU's name is not its instances'", []boot{
-			{named("gpu0", "gpu1-mig1"), divided(divided(rack("ab"), 0, "p"), 1, "q", "r"), "gpu0= gone, gpu1-mig1=MIG-r", "MIG is on for GPU 0"},
+			{devicesNamed("gpu0", "gpu1-mig1"), divided(divided(rack("ab"), 0, "p"), 1, "q", "r"), "gpu0= gone, gpu1-mig1=MIG-r", "MIG is on for GPU 0"},
 		}},
 		{"a GPU without instances has a number all the same", []boot{{nil, divided(rack("ab"), 0), "gpu1=b", ""}}},
 		{"who does not answer is not gone", []boot{
-			{named("gpu0", "gpu1"), rack("ab"), "gpu0=a, gpu1=b", ""},
-			{named("gpu0", "gpu1"), failing(rack("ab"), 1, hung), "gpu0=a, gpu1=b silent", ""},
-			{named("gpu0", "gpu1"), unnamed(rack("a"), hung, ""), "gpu0=a, gpu1=b silent", ""},
-			{named("gpu0", "gpu1"), failing(rack("ab"), 1, lost), "gpu0=a, gpu1=b gone", "does not work"},
-			{named("gpu0", "gpu1"), unnamed(rack("a"), lost, slot('b')), "gpu0=a, gpu1=b gone", "does not work"},
+			{devicesNamed("gpu0", "gpu1"), rack("ab"), "gpu0=a, gpu1=b", ""},
+			{devicesNamed("gpu0", "gpu1"), failing(rack("ab"), 1, hung), "gpu0=a, gpu1=b silent", ""},
+			{devicesNamed("gpu0", "gpu1"), unnamed(rack("a"), hung, ""), "gpu0=a, gpu1=b silent", ""},
+			{devicesNamed("gpu0", "gpu1"), failing(rack("ab"), 1, lost), "gpu0=a, gpu1=b gone", "does not work"},
+			{devicesNamed("gpu0", "gpu1"), unnamed(rack("a"), lost, slot('b')), "gpu0=a, gpu1=b gone", "does not work"},
 		}},
 		{"other names end in a number too, and come last", []boot{
-			{named("board1", "gpu1", "a100-0", "oven"), rack("ab"), "a100-0=a, gpu1=b", ""},
+			{devicesNamed("board1", "gpu1", "a100-0", "oven"), rack("ab"), "a100-0=a, gpu1=b", ""},
 		}},
 		{"what is no device for a while is the same afterwards", []boot{
-			{named("gpu0", "gpu1"), rack("ab"), "gpu0=a, gpu1=b", ""},
-			{named("gpu0"), rack("ba"), "gpu0=a, gpu1=b kept", ""},
-			{named("gpu0", "gpu1"), rack("ba"), "gpu0=a, gpu1=b", ""},
+			{devicesNamed("gpu0", "gpu1"), rack("ab"), "gpu0=a, gpu1=b", ""},
+			{devicesNamed("gpu0"), rack("ba"), "gpu0=a, gpu1=b kept", ""},
+			{devicesNamed("gpu0", "gpu1"), rack("ba"), "gpu0=a, gpu1=b", ""},
 		}},
-		{"nothing there, nothing bound", []boot{{named("gpu0", "gpu1"), nil, "", ""}}},
+		{"nothing there, nothing bound", []boot{{devicesNamed("gpu0", "gpu1"), nil, "", ""}}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var known map[string]binding
@@ -203,11 +203,11 @@ func TestASimulatedDeviceIsNoGPU(t *testing.T) {
 }
 
 func TestAGPUNumberThatNobodyHasIsNoticed(t *testing.T) {
-	s := bind(named("gpu9"), false, nil, rack("a"))
+	s := bind(devicesNamed("gpu9"), false, nil, rack("a"))
 	if len(s.notices) != 1 || !strings.Contains(s.notices[0], "gpu9 is no GPU") {
 		t.Errorf("%q", s.notices)
 	}
-	if s := bind(named("gpu9"), false, nil, unnamed(nil, errors.New("?"), "")); len(s.notices) != 0 {
+	if s := bind(devicesNamed("gpu9"), false, nil, unnamed(nil, errors.New("?"), "")); len(s.notices) != 0 {
 		t.Errorf("%q: it may be the one that has not answered", s.notices)
 	}
 }
@@ -217,7 +217,7 @@ func TestAHostHasNoMoreDevicesThanTheTableTakes(t *testing.T) {
 	for i := range maxDevices + 5 {
 		many = append(many, probe.GPU{Index: i, UUID: fmt.Sprint("GPU-", i), PCI: fmt.Sprintf("0000:%02x:%02x.0", i/32, i%32)})
 	}
-	if s := bind(named("x", "y"), true, nil, many); len(s.bindings) != maxDevices-2 || len(s.notices) != 7 {
+	if s := bind(devicesNamed("x", "y"), true, nil, many); len(s.bindings) != maxDevices-2 || len(s.notices) != 7 {
 		t.Errorf("%d bound, %d noticed", len(s.bindings), len(s.notices))
 	}
 }

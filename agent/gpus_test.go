@@ -79,7 +79,7 @@ func ack(a *agent) {
 }
 
 func TestBindingsOutliveTheAgentWhateverTheDriverCounts(t *testing.T) {
-	config := Config{Host: "box", DataDir: t.TempDir(), Devices: named("gpu0", "gpu1", "gpu2")}
+	config := Config{Host: "box", DataDir: t.TempDir(), Devices: devicesNamed("gpu0", "gpu1", "gpu2")}
 	a := newGPUAgent(t, config, new(glass).show(rack("abc"), nil))
 	if labels := a.lookAtGPUs(t); labels["gpu1"]["uuid"] != "GPU-b" {
 		t.Errorf("labels %v", labels)
@@ -132,7 +132,7 @@ func TestAGoneGPUTakesItsDeviceOutOnceUntilItIsBack(t *testing.T) {
 }
 
 func TestASwappedCardIsUsedOnlyAfterAPersonHasSeenIt(t *testing.T) {
-	config := Config{Host: "box", DataDir: t.TempDir(), Devices: named("gpu0")}
+	config := Config{Host: "box", DataDir: t.TempDir(), Devices: devicesNamed("gpu0")}
 	newGPUAgent(t, config, new(glass).show(rack("a"), nil)).lookAtGPUs(t)
 	a := newGPUAgent(t, config, new(glass).show([]probe.GPU{{UUID: "GPU-x", PCI: slot('a')}}, nil))
 	a.lookAtGPUs(t)
@@ -146,7 +146,7 @@ func TestASwappedCardIsUsedOnlyAfterAPersonHasSeenIt(t *testing.T) {
 }
 
 func TestALostRecordOfGPUsTakesEveryGPUOutOnce(t *testing.T) {
-	config := Config{Host: "box", DataDir: t.TempDir(), Devices: named("gpu0", "gpu1", "oven")}
+	config := Config{Host: "box", DataDir: t.TempDir(), Devices: devicesNamed("gpu0", "gpu1", "oven")}
 	lib := new(glass).show(rack("ab"), nil)
 	newGPUAgent(t, config, lib).lookAtGPUs(t)
 	if err := os.WriteFile(filepath.Join(config.DataDir, bindingsFile), []byte("rubbish"), 0o600); err != nil {
@@ -179,7 +179,7 @@ func TestAGPUThatSaysNothingKeepsItsDeviceForAWhileOnly(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			lib := new(glass).show(rack("ab"), nil)
-			a := newGPUAgent(t, Config{Host: "box", DataDir: t.TempDir(), Devices: named("gpu0", "gpu1", "board7")}, lib)
+			a := newGPUAgent(t, Config{Host: "box", DataDir: t.TempDir(), Devices: devicesNamed("gpu0", "gpu1", "board7")}, lib)
 			log := a.log
 			synctest.Test(t, func(t *testing.T) {
 				g := newGPUs(a)
@@ -215,7 +215,7 @@ func TestAGPUThatSaysNothingKeepsItsDeviceForAWhileOnly(t *testing.T) {
 
 func TestLabelsAreThoseOfTheGPUAndALastWordStands(t *testing.T) {
 	lib := new(glass).show(failing(rack("ab"), 1, probe.ErrHung), nil)
-	a := newGPUAgent(t, Config{Host: "box", DataDir: t.TempDir(), Devices: named("gpu0", "gpu1", "oven")}, lib)
+	a := newGPUAgent(t, Config{Host: "box", DataDir: t.TempDir(), Devices: devicesNamed("gpu0", "gpu1", "oven")}, lib)
 	labels := a.lookAtGPUs(t)
 	if len(labels) != 2 || labels["gpu1"]["uuid"] != "GPU-b" {
 		t.Errorf("labels %v", labels)
@@ -228,7 +228,7 @@ func TestLabelsAreThoseOfTheGPUAndALastWordStands(t *testing.T) {
 
 func TestAHostWithoutGPUsIsAsBefore(t *testing.T) {
 	for _, lib := range []probe.Library{nil, new(glass).show(nil, probe.ErrAbsent)} {
-		a := newGPUAgent(t, Config{Host: "box", DataDir: t.TempDir(), Devices: named("gpu0", "board12", "oven")}, lib)
+		a := newGPUAgent(t, Config{Host: "box", DataDir: t.TempDir(), Devices: devicesNamed("gpu0", "board12", "oven")}, lib)
 		if lib != nil {
 			if _, err := a.gpus.look(t.Context()); err != nil {
 				t.Error(err)
@@ -246,7 +246,7 @@ func TestAHostWithoutGPUsIsAsBefore(t *testing.T) {
 }
 
 func TestAutoWithoutAGPUSaysSo(t *testing.T) {
-	a := newGPUAgent(t, Config{Host: "box", DataDir: t.TempDir(), Devices: named("gpu0")}, nil)
+	a := newGPUAgent(t, Config{Host: "box", DataDir: t.TempDir(), Devices: devicesNamed("gpu0")}, nil)
 	for _, tt := range []struct {
 		lib  probe.Library
 		want string
@@ -267,7 +267,7 @@ func TestAutoWithoutAGPUSaysSo(t *testing.T) {
 
 func TestAutoWaitsForADriverThatComesLate(t *testing.T) {
 	lib := new(glass).show(nil, probe.ErrAbsent)
-	a := newGPUAgent(t, Config{Host: "box", DataDir: t.TempDir(), Devices: named("gpu0")}, nil)
+	a := newGPUAgent(t, Config{Host: "box", DataDir: t.TempDir(), Devices: devicesNamed("gpu0")}, nil)
 	synctest.Test(t, func(t *testing.T) {
 		g := newGPUs(a)
 		g.lib, g.config.Auto, g.config.Devices, g.declared = lib, true, nil, nil
@@ -291,7 +291,7 @@ func TestAutoDeclaresWhatItKnowsWhileTheDriverHangs(t *testing.T) {
 func TestAJobSeesItsGPUsByUUID(t *testing.T) {
 	c := newControl(t)
 	config := testConfig(dataDir(t), c)
-	config.Devices = named("gpu0", "gpu1")
+	config.Devices = devicesNamed("gpu0", "gpu1")
 	a := newGPUAgent(t, config, new(glass).show(rack("ba"), nil))
 	a.lookAtGPUs(t)
 	for i, tt := range []struct {

@@ -29,6 +29,7 @@ const orderBusy = "busy"
 // Order implements session.Handler. It takes the order and answers; what takes
 // time goes on behind.
 func (a *agent) Order(_ context.Context, o wire.Order) wire.OrderAck {
+	a.proofs.orders.Add(1)
 	switch o.Kind {
 	case wire.OrderStart:
 		return a.orderStart(o)

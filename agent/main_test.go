@@ -77,6 +77,9 @@ type control struct {
 	deaf     bool // outcomes are not acked
 	facts    []wire.Facts
 	faults   []wire.DeviceFault
+
+	wantsProof bool
+	proofs     []wire.Hello // later hellos
 }
 
 func newControl(t *testing.T) *control { return newControlOf(t, token) }
@@ -164,9 +167,19 @@ func (c *control) Fault(_ context.Context, _, _ string, f wire.DeviceFault) (uin
 	return 7, nil
 }
 
-// No device of this table is ever in quarantine.
-func (c *control) WantsProof(wire.Hello) bool              { return false }
-func (c *control) Prove(context.Context, wire.Hello) error { return nil }
+// No device of this table is in quarantine unless a test says so.
+func (c *control) WantsProof(wire.Hello) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.wantsProof
+}
+
+func (c *control) Prove(_ context.Context, h wire.Hello) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.proofs = append(c.proofs, h)
+	return nil
+}
 
 func (c *control) Started(_ context.Context, _, _ string, job, _ uint64) error {
 	c.mu.Lock()

@@ -20,7 +20,7 @@ type Check struct {
 	// Found are the processes that carry a job, or are in the cgroup of one, and stand in none of the known trees, with their command lines. One with the
 	// zero ID stands for those in a cgroup that are out of sight.
 	Found []Process
-	// Unreadable names the first process that could not be read, for the log.
+	// Unreadable names the first process that could not be read, and how many more there are, for the log.
 	Unreadable string
 }
 
@@ -40,7 +40,7 @@ func Survivors(known []Target) (Check, error) {
 			// Stuck in its exit, with its devices perhaps still open.
 			check.Checked = false
 			if check.Unreadable == "" {
-				check.Unreadable = fmt.Sprintf("%d (%s)", leaving[0].PID, leaving[0].Command)
+				check.Unreadable = fmt.Sprintf("process %d (%s), which hangs in its exit", leaving[0].PID, leaving[0].Command)
 			}
 			return check, nil
 		}
@@ -73,8 +73,9 @@ func lookForSurvivors(known []Target) (check Check, leaving []Process, err error
 		return Check{}, nil, err
 	}
 	check.Found, check.Checked = unseen, true
+	unread := 0
 	for _, p := range list {
-		if excluded[p.ID] || own[p.PID] {
+		if excluded[p.ID] || own[p.PID] || p.kernelThread() {
 			continue
 		}
 		if inCgroups[p.PID] {
@@ -86,8 +87,8 @@ func lookForSurvivors(known []Target) (check Check, leaving []Process, err error
 		case errors.Is(err, ErrGone):
 		case errors.Is(err, os.ErrPermission):
 			check.Checked = false
-			if check.Unreadable == "" {
-				check.Unreadable = fmt.Sprintf("%d (%s)", p.PID, p.Command)
+			if unread++; check.Unreadable == "" {
+				check.Unreadable = fmt.Sprintf("process %d (%s)", p.PID, p.Command)
 			}
 		case err != nil:
 			return Check{}, nil, err
@@ -96,6 +97,12 @@ func lookForSurvivors(known []Target) (check Check, leaving []Process, err error
 		case p.exiting() && len(env) == 0:
 			leaving = append(leaving, p)
 		}
+	}
+	if unread > 1 {
+		check.Unreadable += fmt.Sprintf(" and %d more", unread-1)
+	}
+	if why := hidden(); why != "" {
+		check.Checked, check.Unreadable = false, why
 	}
 	check.Found = Describe(check.Found)
 	return check, leaving, nil
