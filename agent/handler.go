@@ -20,7 +20,7 @@ var _ session.Handler = (*agent)(nil)
 // Reasons that the agent gives itself.
 const (
 	reasonCancelled  = "cancelled"
-	reasonRecordLost = "record lost"
+	reasonRecordLost = "record lost: the job has begun here and nothing tells how it went; submit it again"
 )
 
 // orderBusy: the device still belongs to a later lease that waits for it.
@@ -83,7 +83,7 @@ func (a *agent) fenced(j *job) (wire.OrderAck, bool) {
 func lostRecord(file string) wire.Outcome {
 	o := wire.Outcome{End: uint8(command.EndSupervisorDied), Reason: reasonRecordLost, Origin: uint8(model.OriginAgent)}
 	if file != "" {
-		o.Reason = reasonRecordLost + ": " + file
+		o.Reason, o.Origin = "record lost: "+file+"; then return the device with rc clear", uint8(model.OriginHost)
 		o.Survivors = "the job's record cannot be read, so its processes are not known: " + file
 	}
 	return o

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -10,6 +11,7 @@ import (
 	"rcd/agent/shim"
 	"rcd/fsm/command"
 	"rcd/model"
+	"rcd/session"
 	"rcd/wire"
 )
 
@@ -32,9 +34,16 @@ func outcomeOf(j *job, r shim.Result) wire.Outcome {
 	case shim.Killed:
 		o.End, o.Origin = uint8(command.EndKilled), originOfKill(r.Reason)
 	case shim.StartFailed:
-		o.End, o.Origin = uint8(command.EndStartFailed), uint8(model.OriginJob)
+		o.End, o.Origin = uint8(command.EndStartFailed), uint8(originOf(r.Cause, model.OriginJob))
 	default:
-		o.End, o.Origin, o.ExitCode = uint8(command.EndSupervisorDied), uint8(model.OriginHost), nil
+		o.End, o.Origin, o.ExitCode = uint8(command.EndSupervisorDied), uint8(originOf(r.Cause, model.OriginHost)), nil
+		o.Reason = cut(r.Reason + "; submit the job again")
+		if _, err := os.Stat(j.dir); errors.Is(err, os.ErrNotExist) {
+			o.OutputKnown = false // it was deleted with the directory
+		}
+		if r.Cause == shim.CauseAgent {
+			o.Reason = cut(fmt.Sprintf("%s; %s says more, submit the job again", r.Reason, filepath.Join(j.dir, "shim.log")))
+		}
 	}
 	// The spool keeps the record of what it had to drop in this file.
 	if _, err := os.Stat(filepath.Join(j.dir, "out", "gaps")); err == nil {
@@ -44,12 +53,25 @@ func outcomeOf(j *job, r shim.Result) wire.Outcome {
 	return o
 }
 
+// originOf names the side that a shim, or the attempt to start one, blames.
+func originOf(cause shim.Cause, unsaid model.Origin) model.Origin {
+	switch cause {
+	case shim.CauseJob:
+		return model.OriginJob
+	case shim.CauseHost:
+		return model.OriginHost
+	case shim.CauseAgent:
+		return model.OriginAgent
+	}
+	return unsaid
+}
+
 // originOfKill tells a person's kill from the agent's own and a watchdog's.
 func originOfKill(reason string) uint8 {
 	switch {
 	case strings.HasPrefix(reason, "max_runtime exceeded"), strings.HasPrefix(reason, "idle: "):
 		return uint8(model.OriginJob)
-	case strings.HasPrefix(reason, reasonSuperseded), reason == reasonDrained:
+	case strings.HasPrefix(reason, reasonSuperseded), reason == reasonDrained, reason == session.ReasonNotDesired, reason == session.ReasonOldLease:
 		return uint8(model.OriginAgent)
 	}
 	return uint8(model.OriginUser)

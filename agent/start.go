@@ -86,7 +86,7 @@ func (a *agent) start(j *job, start wire.StartJob) {
 	h, err := shim.Start(shim.Config{Dir: j.dir, Exec: a.deps.Exec, Log: a.log, Spec: a.spec(j, start, env), Step: a.step})
 	a.at(atStarted)
 	if err != nil {
-		a.settle(j, startFailed(err, model.OriginAgent))
+		a.settle(j, startFailed(err, originOf(shim.CauseOf(err), model.OriginAgent)))
 		return
 	}
 	a.mu.Lock()
@@ -146,7 +146,7 @@ func (a *agent) vacate(j *job) bool {
 			left := other.outcome.Survivors
 			a.mu.Unlock()
 			if left != "" {
-				o := startFailed(fmt.Errorf("the device is not free: %s", left), model.OriginDevice)
+				o := startFailed(fmt.Errorf("the device is not free: %s; end them on the host, then return it with rc clear", left), model.OriginDevice)
 				o.Survivors = left
 				a.settle(j, o)
 				return false
@@ -179,9 +179,14 @@ func (a *agent) drop(j *job) {
 	}
 }
 
+// startFailed is the outcome of a job that no process ran for. Of what the host
+// lacks the reason says what to do; of anything else the error itself does.
 func startFailed(err error, origin model.Origin) wire.Outcome {
-	return wire.Outcome{End: uint8(command.EndStartFailed), ExitCode: startFailedCode(), Origin: uint8(origin),
-		Reason: cut("start: " + err.Error()), OutputKnown: true}
+	text := "start: " + err.Error()
+	if advice := shim.Advice(err); advice != "" {
+		text += "; " + advice
+	}
+	return wire.Outcome{End: uint8(command.EndStartFailed), ExitCode: startFailedCode(), Origin: uint8(origin), Reason: cut(text), OutputKnown: true}
 }
 
 // spec is the order for the shim.

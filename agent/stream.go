@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"os"
 	"time"
 
 	"rcd/agent/shim"
@@ -143,6 +144,9 @@ func (o *output) open(ctx context.Context) (relay.Record, error) {
 		case found.handle != nil:
 			o.handle, o.release = found.handle, found.release
 			o.reader, err = found.handle.OpenOutput(o.offset)
+			if errors.Is(err, os.ErrNotExist) {
+				return o.incomplete(reasonOutputGone), nil
+			}
 			return nil, err
 		case found.outcome != nil && found.outcome.OutputKnown && o.offset == 0:
 			return relay.End{StreamEnd: wire.StreamEnd{State: jobState(*found.outcome), Complete: true, Reason: reasonNeverOutput}}, nil

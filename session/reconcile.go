@@ -66,8 +66,8 @@ type Action struct {
 
 // Reasons of kills that no person asked for.
 const (
-	reasonNotDesired = "no longer wanted by the lease table"
-	reasonOldLease   = "placed again under a newer lease"
+	ReasonNotDesired = "no longer wanted by the lease table"
+	ReasonOldLease   = "placed again under a newer lease"
 	reasonCancelled  = "cancelled"
 )
 
@@ -109,9 +109,9 @@ func Reconcile(desired []Desired, reported []wire.ReportedJob) []Action {
 		case r.Phase == wire.PhaseEnded:
 			actions = append(actions, Action{Kind: ActReport, Job: r.Job, Lease: r.Lease})
 		case d == nil:
-			actions = appendKill(actions, r, reasonNotDesired)
+			actions = appendKill(actions, r, ReasonNotDesired)
 		case r.Lease < d.Lease:
-			actions = appendKill(actions, r, reasonOldLease)
+			actions = appendKill(actions, r, ReasonOldLease)
 		case d.KillRequested:
 			actions = appendKill(actions, r, killReason(d))
 		default:

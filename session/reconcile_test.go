@@ -69,14 +69,14 @@ func TestReconcileRules(t *testing.T) {
 		{"wanted and ended is reported", []Desired{want(1, 10, running)}, []wire.ReportedJob{has(1, 10, wire.PhaseEnded)},
 			[]string{"report j1 l10"}},
 		{"not wanted and running is killed", nil, []wire.ReportedJob{has(1, 10, wire.PhaseRunning)},
-			[]string{"kill j1 l10: " + reasonNotDesired}},
+			[]string{"kill j1 l10: " + ReasonNotDesired}},
 		{"not wanted and starting is killed", nil, []wire.ReportedJob{has(1, 10, wire.PhaseStarting)},
-			[]string{"kill j1 l10: " + reasonNotDesired}},
+			[]string{"kill j1 l10: " + ReasonNotDesired}},
 		{"not wanted and being ended is let be", nil, []wire.ReportedJob{ending}, nil},
 		{"not wanted and ended is reported", nil, []wire.ReportedJob{has(1, 10, wire.PhaseEnded)},
 			[]string{"report j1 l10"}},
 		{"older lease running: killed, new one started", []Desired{want(1, 12, assigned)}, []wire.ReportedJob{has(1, 10, wire.PhaseRunning)},
-			[]string{"kill j1 l10: " + reasonOldLease, "start j1 l12 with-spec"}},
+			[]string{"kill j1 l10: " + ReasonOldLease, "start j1 l12 with-spec"}},
 		{"older lease ended: reported, new one started", []Desired{want(1, 12, assigned)}, []wire.ReportedJob{has(1, 10, wire.PhaseEnded)},
 			[]string{"report j1 l10", "start j1 l12 with-spec"}},
 		{"old and new named", []Desired{want(1, 12, running)}, []wire.ReportedJob{has(1, 10, wire.PhaseEnded), has(1, 12, wire.PhaseRunning)},
@@ -86,7 +86,7 @@ func TestReconcileRules(t *testing.T) {
 			[]wire.ReportedJob{has(1, 10, wire.PhaseRunning), has(1, 12, wire.PhaseRunning)}, nil},
 		{"what frees a device comes first", []Desired{want(1, 20, assigned), want(3, 7, running)},
 			[]wire.ReportedJob{has(9, 5, wire.PhaseRunning), has(3, 7, wire.PhaseRunning), has(8, 6, wire.PhaseEnded)},
-			[]string{"report j8 l6", "kill j9 l5: " + reasonNotDesired, "adopt j3 l7", "start j1 l20 with-spec"}},
+			[]string{"report j8 l6", "kill j9 l5: " + ReasonNotDesired, "adopt j3 l7", "start j1 l20 with-spec"}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -14,7 +14,7 @@ import (
 )
 
 // errNeverBegan is why a job did not start whose shim went down before it had written that it begins.
-var errNeverBegan = errors.New("the shim ended before the job began")
+var errNeverBegan = errors.New("the shim ended before the job began, see shim.log in its directory; submit the job again")
 
 // Texts of a supervisor_died result.
 const (
@@ -85,6 +85,9 @@ func (h *Handle) settle(ctx context.Context) bool {
 		return true
 	}
 	lock, err := takeLock(h.dir)
+	if errors.Is(err, os.ErrNotExist) {
+		return h.endWithoutDirectory(ctx)
+	}
 	if err != nil {
 		if !errors.Is(err, errTaken) {
 			h.log.Error("look after job", "dir", h.dir, "error", err)
@@ -143,9 +146,9 @@ func (h *Handle) bury(ctx context.Context) (Result, error) {
 			return startFailed(h.dir, errNeverBegan), nil
 		}
 	}
-	result := Result{Outcome: SupervisorDied, Reason: reasonShimDied, StartedAt: wallTime(rec.StartedAt)}
+	result := Result{Outcome: SupervisorDied, Reason: reasonShimDied, Cause: CauseAgent, StartedAt: wallTime(rec.StartedAt)}
 	if boot != h.order.Boot {
-		result.Reason = reasonRestart
+		result.Reason, result.Cause = reasonRestart, CauseHost
 	} else {
 		h.log.Warn("the shim of a job has died; ending the job", "job", h.order.Spec.JobID, "dir", h.dir)
 		sw := h.sweepOrphans(ctx, rec, cgroup)

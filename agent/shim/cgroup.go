@@ -99,17 +99,25 @@ func removeCgroupOf(dir string) error {
 // removeCgroupsByMark removes the cgroup of a job whose shim has died. It is found by its name, for a shim may die before it has put down or marked what it
 // has made.
 func removeCgroupsByMark(mark string) error {
-	list, err := proc.JobCgroups()
+	paths, err := cgroupsByMark(mark)
 	if err != nil {
 		return err
 	}
 	var problems []error
-	for _, c := range list {
-		if strings.HasSuffix(c.Path, "-"+mark) {
-			problems = append(problems, proc.RemoveCgroup(c.Path))
-		}
+	for _, path := range paths {
+		problems = append(problems, proc.RemoveCgroup(path))
 	}
 	return errors.Join(problems...)
+}
+
+func cgroupsByMark(mark string) (paths []string, err error) {
+	list, err := proc.JobCgroups()
+	for _, c := range list {
+		if strings.HasSuffix(c.Path, "-"+mark) {
+			paths = append(paths, c.Path)
+		}
+	}
+	return paths, err
 }
 
 // RemoveCgroups removes what interrupted ends have left: the empty cgroups of jobs whose directory was right below jobs and is gone, or holds a result. Those

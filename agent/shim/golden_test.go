@@ -68,6 +68,7 @@ func TestRecordsAreFrozen(t *testing.T) {
 			Witness: &witness.Place{Dir: "/w", Devices: []string{"gpu0", "gpu1"}}}, Mark: "M", Boot: "b"}},
 		{"terminal", kindSpec, order{Spec: Spec{JobID: "j-1", Kind: KindJob, Command: []string{"sh"}, Cwd: "/", Stdio: StdioTTY, OutputBound: 1 << 30}, Mark: "M", Boot: "b"}},
 		{"pipe", kindSpec, order{Spec: Spec{JobID: "j-1", Kind: KindJob, Command: []string{"tar"}, Cwd: "/", Stdio: StdioPipe, OutputBound: 1 << 30}, Mark: "M", Boot: "b"}},
+		{"cause", kindCause, causeRecord{CauseHost}},
 	}
 	var got strings.Builder
 	for _, r := range records {
@@ -115,6 +116,7 @@ func TestMessagesAreFrozen(t *testing.T) {
 		{"resize", message{Type: typeResize, Resize: &resizeBody{Cols: 132, Rows: 50}}},
 		{"input state", message{Type: typeInputState, InputState: &inputStateBody{Writer: 7, Accepted: 9, Written: 8, Limit: 65544, Ended: true}}},
 		{"input taken", message{Type: typeInputState, InputState: &inputStateBody{Writer: 8, Code: inputTaken}}},
+		{"failed by the host", message{Type: typeFailed, Problem: &problemBody{Text: "no room", Cause: CauseHost}}},
 	}
 	var got strings.Builder
 	for _, c := range messages {

@@ -144,7 +144,8 @@ func (h *Handle) Result() (Result, error) {
 // to the reader; while it runs, the caller tells it by Finish when Done is closed.
 func (h *Handle) OpenOutput(offset int64) (*spool.Reader, error) {
 	dir := filepath.Join(h.dir, outputName)
-	if err := os.MkdirAll(dir, 0o700); err != nil { // a shim that never came that far has made none
+	// A shim that never came that far has made none. The job's own directory is not made again: it was deleted, and a job must not look unbegun in a new one.
+	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
 		return nil, fmt.Errorf("open output: %w", err)
 	}
 	r, err := spool.Open(dir, offset)

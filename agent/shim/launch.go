@@ -29,9 +29,9 @@ type forker func(path string, argv []string, attr *syscall.ProcAttr) (pid int, e
 // to close. The process is not waited for.
 func launch(spec Spec, marks []string, size Size, fork forker) (launched, error) {
 	if info, err := os.Stat(spec.Cwd); err != nil {
-		return launched{}, fmt.Errorf("working directory: %w", err)
+		return launched{}, fmt.Errorf("working directory: %w; submit the job with one that the host has", err)
 	} else if !info.IsDir() {
-		return launched{}, fmt.Errorf("working directory: %s is not a directory", spec.Cwd)
+		return launched{}, fmt.Errorf("working directory: %s is not a directory; submit the job with one that is", spec.Cwd)
 	}
 	path, err := lookUp(spec)
 	if err != nil {
@@ -39,7 +39,7 @@ func launch(spec Spec, marks []string, size Size, fork forker) (launched, error)
 	}
 	s, err := openStreams(spec.Stdio, size)
 	if err != nil {
-		return launched{}, err
+		return launched{}, hostError{err}
 	}
 	defer s.closeJobs()
 	env := append([]string(nil), spec.Env...)
@@ -56,12 +56,12 @@ func launch(spec Spec, marks []string, size Size, fork forker) (launched, error)
 	})
 	if err != nil {
 		s.closeOurs()
-		return launched{}, fmt.Errorf("run %s: %w", path, err)
+		return launched{}, runFailed(path, err)
 	}
 	id, err := proc.Identify(pid) // there even if it has ended: nobody waits for it yet
 	if err != nil {
 		s.closeOurs()
-		return launched{}, errors.Join(fmt.Errorf("identify pid %d: %w", pid, err), endChild(pid))
+		return launched{}, hostError{errors.Join(fmt.Errorf("identify pid %d: %w", pid, err), endChild(pid))}
 	}
 	s.closeJobs()
 	return launched{id: id, streams: s}, nil
@@ -100,7 +100,7 @@ func lookUp(spec Spec) (string, error) {
 			return file, nil
 		}
 	}
-	return "", fmt.Errorf("%s: command not found in PATH %s", name, path)
+	return "", fmt.Errorf("%s: command not found in PATH %s; install it on the host, or give its path", name, path)
 }
 
 // exit is the end of the main process.

@@ -69,7 +69,10 @@ func (r *reporter) say(m message) {
 }
 
 func (r *reporter) problem(err error) {
-	m := message{Type: typeFailed, Problem: &problemBody{Text: clip(strings.ToValidUTF8(err.Error(), "?"))}}
+	m := message{Type: typeFailed, Problem: &problemBody{Text: clip(strings.ToValidUTF8(advised(err), "?"))}}
+	if cause := CauseOf(err); cause != CauseAgent {
+		m.Problem.Cause = cause
+	}
 	if errors.Is(err, errTaken) {
 		m.Type = typeRefused
 	}

@@ -139,6 +139,9 @@ type inputStateBody struct {
 
 type problemBody struct {
 	Text string `cbor:"1,keyasint"`
+	// Cause is left out if it is the agent's. An agent of an earlier release that does not know it takes the shim for one that ended without a word: the
+	// job does not start either way.
+	Cause Cause `cbor:"2,keyasint,omitempty"`
 }
 
 // Phase is where a job stands.

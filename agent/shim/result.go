@@ -36,6 +36,9 @@ type Result struct {
 	StartedAt  time.Time // zero if it never ran
 	FinishedAt time.Time // when the main process ended; the sweep and the rest of the output come after
 
+	// Cause is set for StartFailed and SupervisorDied, unless an earlier release has written the result.
+	Cause Cause
+
 	// Survivors could not be killed. The device must not be used while any of them is there.
 	Survivors []proc.Process
 	// Unverified says why the tree could not be looked at; empty if it was seen empty or Survivors are all there is.
@@ -86,6 +89,9 @@ func (rec resultRecord) result() Result {
 }
 
 func writeResult(dir string, r Result) error {
+	if err := writeCause(dir, r.Cause); err != nil {
+		return err
+	}
 	return writeRecord(dir, resultName, kindResult, r.record(), durable)
 }
 
@@ -94,5 +100,7 @@ func readResult(dir string) (Result, error) {
 	if err := readRecord(dir, resultName, kindResult, &rec); err != nil {
 		return Result{}, err
 	}
-	return rec.result(), nil
+	r, err := rec.result(), error(nil)
+	r.Cause, err = readCause(dir, r.Outcome)
+	return r, err
 }

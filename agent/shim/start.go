@@ -2,6 +2,7 @@ package shim
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -175,6 +176,9 @@ func spawn(cfg Config) (Status, proc.ID, error) {
 		Sys:   &unix.SysProcAttr{Setsid: true},
 	})
 	_ = theirs.Close()
+	if err != nil && Advice(err) == "" {
+		err = fmt.Errorf("%w; install rcd on the host again and restart the agent", err)
+	}
 	if err != nil {
 		return Status{}, proc.ID{}, fmt.Errorf("start shim: %w", err)
 	}
@@ -207,7 +211,7 @@ func awaitReport(pipe *os.File, dir string) (Status, error) {
 	case m.Type == typeHello && m.Status != nil:
 		return m.Status.status(), nil
 	case m.Problem != nil:
-		return Status{}, fmt.Errorf("start shim: %s", m.Problem.Text)
+		return Status{}, &problem{text: m.Problem.Text, cause: cmp.Or(m.Problem.Cause, CauseAgent)}
 	}
 	return Status{}, fmt.Errorf("start shim: message of type %d", m.Type)
 }

@@ -85,7 +85,7 @@ func (s *supervisor) supervise(started func()) Result {
 	defer s.attached.end()
 	writer, err := s.output()
 	if err != nil {
-		return startFailed(s.dir, err)
+		return startFailed(s.dir, hostError{err})
 	}
 	if s.order.Spec.Kind == KindHold {
 		return s.hold(writer, started)
@@ -93,7 +93,7 @@ func (s *supervisor) supervise(started func()) Result {
 	p, err := newPump(writer, s.board, s.log)
 	if err != nil {
 		_ = writer.Close()
-		return startFailed(s.dir, err)
+		return startFailed(s.dir, hostError{err})
 	}
 	if s.attached != nil {
 		p.holdBack(&s.attached.readers, s.homeless)
@@ -137,7 +137,7 @@ func startFailed(dir string, err error) Result {
 	code := exitNotStarted
 	empty, _ := spool.Recover(filepath.Join(dir, outputName))
 	return Result{
-		Outcome: StartFailed, ExitCode: &code, Reason: clip("start: " + err.Error()),
+		Outcome: StartFailed, ExitCode: &code, Reason: clip("start: " + advised(err)), Cause: causeOf(err, CauseJob),
 		OutputDigest: empty.Digest, FinishedAt: time.Now(),
 	}
 }
