@@ -172,11 +172,11 @@ func TestAJobThatRanSaysWhoseDoingItsEndIs(t *testing.T) {
 		}
 	}
 
-	job, _ := run(func(s *wire.StartJob) { s.MaxRuntimeS = 1 })
-	check(job, ending{command.EndKilled, model.OriginJob, []string{"max_runtime exceeded (1s)"}})
-	job, _ = run(func(s *wire.StartJob) { s.IdleTimeoutS = 1 })
-	check(job, ending{command.EndKilled, model.OriginJob, []string{"idle: no output for 1s"}})
-	job, _ = run(nil)
+	long, _ := run(func(s *wire.StartJob) { s.MaxRuntimeS = 1 })
+	quiet, _ := run(func(s *wire.StartJob) { s.IdleTimeoutS, s.Devices = 1, []string{"box:gpu1"} })
+	check(long, ending{command.EndKilled, model.OriginJob, []string{"max_runtime exceeded (1s)"}})
+	check(quiet, ending{command.EndKilled, model.OriginJob, []string{"idle: no output for 1s"}})
+	job, _ := run(nil)
 	c.kill(job)
 	check(job, ending{command.EndKilled, model.OriginUser, []string{reasonCancelled}})
 

@@ -95,6 +95,7 @@ func TestAProbesWordAndItsFailures(t *testing.T) {
 }
 
 func TestNothingOfAProbeOutlivesIt(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	for what, text := range map[string]string{
 		"timeout":    "trap '' TERM; sleep 1000 & echo $! > %s; wait; sleep 1000",
@@ -102,6 +103,7 @@ func TestNothingOfAProbeOutlivesIt(t *testing.T) {
 		"deaf":       "(trap '' TERM HUP; sleep 1000 & echo $! > %s; wait) & sleep 1000",
 	} {
 		t.Run(what, func(t *testing.T) {
+			t.Parallel()
 			path := filepath.Join(dir, what)
 			r := runFor(t, time.Second, fmt.Sprintf(text, path))
 			if (what == "stragglers") != (r.Err == nil) || r.Left != nil {
@@ -116,6 +118,7 @@ func TestNothingOfAProbeOutlivesIt(t *testing.T) {
 }
 
 func TestWhoHasLeftTheSessionDoesNotHoldUpAProbe(t *testing.T) {
+	t.Parallel()
 	path := filepath.Join(t.TempDir(), "pid")
 	r := runFor(t, time.Minute, "setsid sh -c 'echo $$ > "+path+"; exec sleep 300' &\nuntil [ -s "+path+" ]; do :; done\necho '{}'")
 	id := pidIn(t, path)
@@ -184,7 +187,7 @@ func TestAProbeThatFailsAfterARestartKeepsWhatTheClusterHas(t *testing.T) {
 	first := startAgent(t, config)
 	eventually(t, "labels", func() bool { return c.toldLabel("rack") == "r7" })
 	first.stop()
-	script(t, config.Probes.Dir, "10-site", `sleep 2; exit 1`) // longer than the registration waits
+	script(t, config.Probes.Dir, "10-site", `sleep 1.2; exit 1`) // longer than the registration waits
 	script(t, config.Probes.Dir, "20-more", `echo '{"more":1}'`)
 	c.mu.Lock()
 	hellos, facts := len(c.hellos), len(c.facts)
@@ -240,7 +243,7 @@ func TestAHungProbeKeepsNothingElseBack(t *testing.T) {
 	config := probing(t, c)
 	script(t, config.Probes.Dir, "10-hung", "exec sleep 1000")
 	script(t, config.Probes.Dir, "20-good", `echo '{"good":1}'`)
-	config.Probes.Timeout = 3 * time.Second
+	config.Probes.Timeout = 1500 * time.Millisecond
 	startAgent(t, config)
 	c.want(1, nil, "true") // neither the session nor a job waits for it
 	c.outcome(t, 1)

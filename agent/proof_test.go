@@ -61,6 +61,7 @@ func TestWhoIsNotTheFirstOfItsNamespaceIsNotIsolated(t *testing.T) {
 }
 
 func TestASurvivorIsNamedUntilItIsGone(t *testing.T) {
+	t.Parallel()
 	if !inNamespace(t) {
 		return
 	}

@@ -221,6 +221,25 @@ func TestManyFactsGoInPieces(t *testing.T) {
 	})
 }
 
+// TestSheetsGoTogether: the table refuses sheets that come to too much in all,
+// so one that grows must not come before another that gives up its room.
+func TestSheetsGoTogether(t *testing.T) {
+	var held wire.Facts
+	for n := range 4 {
+		held.Labels = append(held.Labels, wire.DeviceFacts{Name: fmt.Sprint("gpu", n), Detected: []wire.LabelKV{{Key: "k", Value: strings.Repeat("x", 25<<10)}}})
+		held.Sheets = append(held.Sheets, wire.SheetText{Name: fmt.Sprint("gpu", n), Body: strings.Repeat("y", 16<<10)})
+	}
+	b := &factBook{confirmed: map[factKey]string{}}
+	first := b.next(held, time.Now())
+	if len(first.Labels) != 4 || len(first.Sheets) != 0 {
+		t.Errorf("first %d sets and %d sheets", len(first.Labels), len(first.Sheets))
+	}
+	b.answered(first.Seq)
+	if second := b.next(held, time.Now()); len(second.Labels) != 0 || len(second.Sheets) != 4 {
+		t.Errorf("then %d sets and %d sheets", len(second.Labels), len(second.Sheets))
+	}
+}
+
 func TestTheDigestOfFactsDoesNotSeeTheirOrder(t *testing.T) {
 	a := facts("8", "s")
 	b := wire.Facts{Labels: slices.Clone(a.Labels), Sheets: slices.Clone(a.Sheets), Seq: 9}

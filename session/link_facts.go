@@ -48,6 +48,9 @@ func (b *FactBook) Next(held wire.Facts, now time.Time) *wire.Facts {
 	sent := map[factKey]string{}
 	size := 0
 	for i, item := range items(held) {
+		if item.key.sheet && len(out.Labels) > 0 && size+sheetBytes(held) > maxFactsBytes {
+			break // sheets go together: one that grows may need what another one gives up
+		}
 		if told, ok := b.confirmed[item.key]; ok && told == item.text {
 			continue
 		}
@@ -81,6 +84,13 @@ func (b *FactBook) Answered(seq uint64) bool {
 	}
 	b.sent = nil
 	return true
+}
+
+func sheetBytes(f wire.Facts) (n int) {
+	for _, s := range f.Sheets {
+		n += len(s.Body)
+	}
+	return n
 }
 
 // item is one thing that a host tells, as text to compare.
