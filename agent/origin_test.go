@@ -244,9 +244,6 @@ func TestAJobThatRanSaysWhoseDoingItsEndIs(t *testing.T) {
 	}
 	startAgent(t, config)
 	check(job, ending{command.EndSupervisorDied, model.OriginHost, []string{"record lost", result, "rc clear"}})
-	if err := os.RemoveAll(dir); err != nil { // as the reason says, and so that nothing is left to drain
-		t.Fatal(err)
-	}
 }
 
 // restartHost makes a job's record one of an earlier boot of the host.
