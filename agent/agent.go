@@ -68,6 +68,7 @@ type agent struct {
 	checks     []check // in the order in which they are made
 	health     *gpuHealth
 	drains     *drainBook
+	scripts    *scripts
 
 	leaderHeard atomic.Int64 // wall clock, nanoseconds; 0: never
 
@@ -130,6 +131,7 @@ func Run(ctx context.Context, config Config, deps Deps) error {
 		return err
 	}
 	defer a.close(cancel)
+	a.endScripts()
 	if err := a.adopt(); err != nil {
 		return err
 	}
@@ -203,6 +205,7 @@ func newAgent(ctx context.Context, config Config, deps Deps) (*agent, error) {
 			return nil, err
 		}
 	}
+	a.scripts = newScripts(config.Host, config.DataDir, a.bootID, a.gpus.cuda, a.log)
 	a.checks = append(a.checks, a.health.checks()...)
 	a.janitor = newJanitor(a)
 	if deps.shaped != nil {

@@ -83,7 +83,7 @@ func startProcess(t *testing.T, c *control, dir string, dies point) *agentProces
 // runProcess starts an agent that ends with the test at the latest.
 func runProcess(t *testing.T, cmd *exec.Cmd) *agentProcess {
 	t.Helper()
-	log := &tail{}
+	log := &lastWords{}
 	cmd.Stderr = log
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
@@ -126,13 +126,13 @@ func (p *agentProcess) killedItself(t *testing.T) {
 	}
 }
 
-// tail keeps the end of what an agent says.
-type tail struct {
+// lastWords keeps the end of what an agent says.
+type lastWords struct {
 	mu   sync.Mutex
 	text []byte
 }
 
-func (w *tail) Write(p []byte) (int, error) {
+func (w *lastWords) Write(p []byte) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.text = append(w.text, p...)
@@ -140,7 +140,7 @@ func (w *tail) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-func (w *tail) String() string {
+func (w *lastWords) String() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return string(w.text)

@@ -78,13 +78,13 @@ func TestRestartsLoseNoExitCodeAndPutNoTwoLeasesOnADevice(t *testing.T) {
 type kind string
 
 const (
-	plain   kind = "plain"   // ends by itself
-	leaving kind = "leaving" // the same, and leaves processes behind
-	killed  kind = "killed"  // is killed, and ends with its own code
-	hold    kind = "hold"    // a hold that is released
+	ordinary kind = "plain"   // ends by itself
+	leaving  kind = "leaving" // the same, and leaves processes behind
+	killed   kind = "killed"  // is killed, and ends with its own code
+	hold     kind = "hold"    // a hold that is released
 )
 
-func kindOf(n uint64) kind { return []kind{plain, leaving, plain, killed, hold}[n%5] }
+func kindOf(n uint64) kind { return []kind{ordinary, leaving, ordinary, killed, hold}[n%5] }
 
 func codeOf(n uint64) int32 { return int32(n % 100) }
 
@@ -96,7 +96,7 @@ func feed(c *control, stop chan struct{}) uint64 {
 		say := fmt.Sprintf("echo begin %d; sleep 0.0%d; ", n, n%7)
 		leave := fmt.Sprintf("echo end %d; exit %d", n, codeOf(n))
 		switch kindOf(n) {
-		case plain:
+		case ordinary:
 			c.want(n, on, sh(say+leave)...)
 		case leaving:
 			c.want(n, on, sh(say+"sleep 60 & setsid sleep 60 & "+leave)...)

@@ -88,7 +88,7 @@ func (c *control) details() (out []string) {
 	return out
 }
 
-func exitCode(o wire.Outcome) int32 {
+func exitOf(o wire.Outcome) int32 {
 	if o.ExitCode == nil {
 		return -99
 	}
@@ -124,7 +124,7 @@ func TestADrainWaitsForJobsThroughARestartOfTheAgentAndTellsTheCluster(t *testin
 	if err := d.ends(); err != nil {
 		t.Fatal(err)
 	}
-	if o := c.outcome(t, 1); exitCode(o) != 7 {
+	if o := c.outcome(t, 1); exitOf(o) != 7 {
 		t.Errorf("the job did not end by itself: %+v", o)
 	}
 	if s := d.status; len(s.Jobs) != 0 || s.Devices[0].Drain != DrainSettled || s.Devices[1].Drain != DrainSettled {
@@ -132,7 +132,7 @@ func TestADrainWaitsForJobsThroughARestartOfTheAgentAndTellsTheCluster(t *testin
 	}
 	// An operator has returned gpu0: what is placed from then on runs.
 	c.want(2, nil, sh("exit 0")...)
-	if o := c.outcome(t, 2); exitCode(o) != 0 {
+	if o := c.outcome(t, 2); exitOf(o) != 0 {
 		t.Errorf("outcome %+v", o)
 	}
 	s, err := StatusOf(context.Background(), config)
@@ -222,7 +222,7 @@ func TestADrainWithoutAnAgentWaitsForTheShims(t *testing.T) {
 		t.Fatal(err)
 	}
 	startAgent(t, config)
-	if o := c.outcome(t, 1); exitCode(o) != 7 {
+	if o := c.outcome(t, 1); exitOf(o) != 7 {
 		t.Errorf("outcome %+v", o)
 	}
 	eventually(t, "told by the next agent", func() bool { return len(c.details()) >= 2 })
@@ -308,7 +308,7 @@ func TestADrainThatIsCancelledTakesOrdersAgain(t *testing.T) {
 			n = 2
 		}
 		c.want(n, nil, "true")
-		if o := c.outcome(t, n); exitCode(o) != 0 {
+		if o := c.outcome(t, n); exitOf(o) != 0 {
 			t.Errorf("agent=%v: outcome %+v", with, o)
 		}
 	}

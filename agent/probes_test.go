@@ -22,7 +22,7 @@ import (
 )
 
 // script writes an executable and returns its path.
-func script(t *testing.T, dir, name, text string) string {
+func probeFile(t *testing.T, dir, name, text string) string {
 	t.Helper()
 	path := filepath.Join(dir, name)
 	// Renamed into place: what is open for writing anywhere, and be it in a child
@@ -57,7 +57,7 @@ func runFor(t *testing.T, limit time.Duration, text string) probe.Run {
 	t.Helper()
 	ctx, cancel := context.WithTimeoutCause(context.Background(), limit, errors.New("too late"))
 	defer cancel()
-	return runProbe(ctx, script(t, t.TempDir(), "probe", text), 100)
+	return runProbe(ctx, probeFile(t, t.TempDir(), "probe", text), 100)
 }
 
 func TestAProbesWordAndItsFailures(t *testing.T) {
@@ -161,18 +161,18 @@ func (c *control) toldLabel(key string) string {
 func TestWhatProbesSayReachesTheLeaderAndGoesAgain(t *testing.T) {
 	c := newControl(t)
 	config := probing(t, c)
-	script(t, config.Probes.Dir, "10-site", `echo '{"rack":"r7","serial":9007199254740993,"gpu0.fan":3,"gpu1.fan":4,"cpus":"many"}'`)
+	probeFile(t, config.Probes.Dir, "10-site", `echo '{"rack":"r7","serial":9007199254740993,"gpu0.fan":3,"gpu1.fan":4,"cpus":"many"}'`)
 	startAgent(t, config)
 	eventually(t, "labels", func() bool {
 		return c.toldLabel("rack") == "r7" && c.toldLabel("serial") == "9007199254740993" && c.toldLabel("fan") == "3" && c.toldLabel("cpus") == "many" && c.toldLabel("kernel") != ""
 	})
-	script(t, config.Probes.Dir, "10-site", `exit 1`)
-	script(t, config.Probes.Dir, "20-more", `echo '{"more":1}'`)
+	probeFile(t, config.Probes.Dir, "10-site", `exit 1`)
+	probeFile(t, config.Probes.Dir, "20-more", `echo '{"more":1}'`)
 	eventually(t, "the other's label", func() bool { return c.toldLabel("more") == "1" })
 	if c.toldLabel("rack") != "r7" || c.toldLabel("fan") != "3" {
 		t.Error("a probe that fails has lost its labels")
 	}
-	script(t, config.Probes.Dir, "10-site", `echo '{}'`)
+	probeFile(t, config.Probes.Dir, "10-site", `echo '{}'`)
 	eventually(t, "labels gone", func() bool {
 		return c.toldLabel("rack") == "" && c.toldLabel("fan") == "" && c.toldLabel("cpus") != "many" && c.toldLabel("more") == "1"
 	})
@@ -183,12 +183,12 @@ func TestWhatProbesSayReachesTheLeaderAndGoesAgain(t *testing.T) {
 func TestAProbeThatFailsAfterARestartKeepsWhatTheClusterHas(t *testing.T) {
 	c := newControl(t)
 	config := probing(t, c)
-	script(t, config.Probes.Dir, "10-site", `echo '{"rack":"r7","gpu0.fan":3}'`)
+	probeFile(t, config.Probes.Dir, "10-site", `echo '{"rack":"r7","gpu0.fan":3}'`)
 	first := startAgent(t, config)
 	eventually(t, "labels", func() bool { return c.toldLabel("rack") == "r7" })
 	first.stop()
-	script(t, config.Probes.Dir, "10-site", `sleep 1.2; exit 1`) // longer than the registration waits
-	script(t, config.Probes.Dir, "20-more", `echo '{"more":1}'`)
+	probeFile(t, config.Probes.Dir, "10-site", `sleep 1.2; exit 1`) // longer than the registration waits
+	probeFile(t, config.Probes.Dir, "20-more", `echo '{"more":1}'`)
 	c.mu.Lock()
 	hellos, facts := len(c.hellos), len(c.facts)
 	c.mu.Unlock()
@@ -229,7 +229,7 @@ func TestAnAgentThatStopsLeavesNoProbe(t *testing.T) {
 	c := newControl(t)
 	config := probing(t, c)
 	path := filepath.Join(t.TempDir(), "pid")
-	script(t, config.Probes.Dir, "slow", "trap '' TERM; echo $$ > "+path+"; while :; do sleep 1; done")
+	probeFile(t, config.Probes.Dir, "slow", "trap '' TERM; echo $$ > "+path+"; while :; do sleep 1; done")
 	r := startAgent(t, config)
 	id := pidIn(t, path)
 	r.stop()
@@ -241,8 +241,8 @@ func TestAnAgentThatStopsLeavesNoProbe(t *testing.T) {
 func TestAHungProbeKeepsNothingElseBack(t *testing.T) {
 	c := newControl(t)
 	config := probing(t, c)
-	script(t, config.Probes.Dir, "10-hung", "exec sleep 1000")
-	script(t, config.Probes.Dir, "20-good", `echo '{"good":1}'`)
+	probeFile(t, config.Probes.Dir, "10-hung", "exec sleep 1000")
+	probeFile(t, config.Probes.Dir, "20-good", `echo '{"good":1}'`)
 	config.Probes.Timeout = 1500 * time.Millisecond
 	startAgent(t, config)
 	c.want(1, nil, "true") // neither the session nor a job waits for it

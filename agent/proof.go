@@ -119,9 +119,11 @@ func (s *sayings) say(log *slog.Logger, left, unread string, now time.Time) {
 	s.unread = unread != ""
 }
 
-// trees returns what belongs to the jobs that run, and whether there are some
-// whose processes are not known yet.
+// trees returns what belongs to the jobs that run and to the scripts that look
+// after their devices, and whether there are jobs whose processes are not known
+// yet.
 func (a *agent) trees() (trees []proc.Target, starting bool) {
+	trees = a.scripts.trees()
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, j := range a.jobs {
