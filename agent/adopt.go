@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -57,11 +58,23 @@ func (a *agent) adopt() error {
 		a.mu.Lock()
 		a.jobs[k] = j
 		a.mu.Unlock()
-		if j.handle != nil && j.outcome == nil {
+		switch {
+		case j.handle == nil || j.outcome != nil:
+		case a.overtaken(j):
+			// Its outcome was told, for a later lease has begun: the device is not its
+			// own any more, and is not to be looked at.
+			a.finish(j, a.outcomeOf(j, j.handle))
+		default:
 			a.wait.Go(func() { a.follow(j, j.handle) })
 		}
 	}
 	return nil
+}
+
+// overtaken reports whether a job has ended and a later lease has begun on one
+// of its devices.
+func (a *agent) overtaken(j *job) bool {
+	return j.handle.Status().Phase == shim.Ended && slices.ContainsFunc(j.devices, func(d string) bool { return a.state.begun(d) > j.lease })
 }
 
 // jobKeys lists the job directories. What is not one is left alone, and named.

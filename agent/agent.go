@@ -206,7 +206,8 @@ func newAgent(ctx context.Context, config Config, deps Deps) (*agent, error) {
 		}
 	}
 	a.scripts = newScripts(config.Host, config.DataDir, a.bootID, a.gpus.cuda, a.log)
-	a.checks = append(a.checks, a.health.checks()...)
+	a.checks = append(a.checks, (&verifier{agent: a}).check())
+	a.checks = append(a.checks, a.health.checks()...) // last: a script may leave something on a GPU
 	a.janitor = newJanitor(a)
 	if deps.shaped != nil {
 		deps.shaped(a)

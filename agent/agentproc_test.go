@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -28,8 +29,8 @@ import (
 var long = flag.Bool("agent.long", false, "run the long tests too: 200 restarts, and the previous commit's shims")
 
 // agentMain is an agent in a process of its own, to be killed: arguments are
-// the controller, the data directory, the token and the point at which it kills
-// itself, if any. It ends with its stdin, so that it never outlives the test,
+// the controller, the data directory, the token, the point at which it kills
+// itself, if any, and a file with devices and verify scripts, if any. It ends with its stdin, so that it never outlives the test,
 // and with SIGTERM.
 func agentMain(args []string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGTERM)
@@ -54,7 +55,16 @@ func agentMain(args []string) int {
 			a.checks = append(a.checks, check{name: "nothing", look: func(context.Context, *job, wire.Outcome) finding { return finding{} }})
 		}
 	}
-	if err := Run(ctx, processConfig(args[0], args[1], args[2]), deps); err != nil {
+	config := processConfig(args[0], args[1], args[2])
+	if len(args) > 4 {
+		more, err := LoadConfig(args[4])
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		config.Devices, config.Verify = more.Devices, more.Verify
+	}
+	if err := Run(ctx, config, deps); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
@@ -78,6 +88,16 @@ type agentProcess struct {
 func startProcess(t *testing.T, c *control, dir string, dies point) *agentProcess {
 	t.Helper()
 	return runProcess(t, exec.Command(executable(t), "agent", c.addr, dir, token, string(dies)))
+}
+
+// startProcessWith is startProcess with devices and scripts of its own, in YAML.
+func startProcessWith(t *testing.T, c *control, dir, more string) *agentProcess {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "agent.yaml")
+	if err := os.WriteFile(path, []byte("controllers: ["+c.addr+"]\n"+more), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return runProcess(t, exec.Command(executable(t), "agent", c.addr, dir, token, "", path))
 }
 
 // runProcess starts an agent that ends with the test at the latest.
