@@ -65,7 +65,11 @@ func (a *agent) adopt() error {
 			// own any more, and is not to be looked at.
 			a.finish(j, a.outcomeOf(j, j.handle))
 		default:
-			a.wait.Go(func() { a.follow(j, j.handle) })
+			a.readopt(j)
+			a.wait.Go(func() {
+				a.follow(j, j.handle)
+				a.leave(j)
+			})
 		}
 	}
 	return nil

@@ -69,6 +69,7 @@ type agent struct {
 	health     *gpuHealth
 	drains     *drainBook
 	scripts    *scripts
+	custodies  map[string]*custody // by device; those that have hooks
 
 	leaderHeard atomic.Int64 // wall clock, nanoseconds; 0: never
 
@@ -139,6 +140,7 @@ func Run(ctx context.Context, config Config, deps Deps) error {
 		return err
 	}
 	a.openControl()
+	a.releaseIdle()
 	a.wait.Go(a.janitor.run)
 	a.wait.Go(a.reloads)
 	a.observe()
@@ -206,6 +208,7 @@ func newAgent(ctx context.Context, config Config, deps Deps) (*agent, error) {
 		}
 	}
 	a.scripts = newScripts(config.Host, config.DataDir, a.bootID, a.gpus.cuda, a.log)
+	a.custodies = newCustodies(config.Devices)
 	a.checks = append(a.checks, (&verifier{agent: a}).check())
 	a.checks = append(a.checks, a.health.checks()...) // last: a script may leave something on a GPU
 	a.janitor = newJanitor(a)

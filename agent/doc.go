@@ -11,6 +11,9 @@
 // outlive it as well is on disk: the fence and the cluster's facts (state.go),
 // and one directory for each job.
 //
+// The operator's own scripts are in hooks.go (around the use of a device),
+// verify.go (after each job) and script.go (how one is run).
+//
 // What the host tells of its devices is in facts.go (what is held, and when it
 // is told), round.go, source.go and sheets.go. Which GPU a device is, and
 // whether it is there, is in gpus.go (what is done about it) and bind.go (how it

@@ -79,12 +79,6 @@ func withLive(now, next Config) Config {
 	now.SpoolBound, now.KillGrace, now.KeepJobs, now.KeepBytes = next.SpoolBound, next.KillGrace, next.KeepJobs, next.KeepBytes
 	now.Probes.Dir, now.Probes.Timeout = next.Probes.Dir, next.Probes.Timeout
 	now.SheetDir, now.Verify, now.XIDs, now.Notices = next.SheetDir, next.Verify, next.XIDs, next.Notices
-	now.Devices = slices.Clone(now.Devices)
-	for i := range now.Devices {
-		if d := find(next.Devices, now.Devices[i].Name); d != nil {
-			now.Devices[i].Hooks = d.Hooks
-		}
-	}
 	return now
 }
 
@@ -133,10 +127,10 @@ func changes(now, next Config) []change {
 		}
 		add(key+".kind", deviceKind(*was), deviceKind(d), restart)
 		add(key+".uuid or pci", was.Bind, d.Bind, restart)
-		add(key+".on_acquire", was.Hooks.OnAcquire, d.Hooks.OnAcquire, live)
-		add(key+".on_release", was.Hooks.OnRelease, d.Hooks.OnRelease, live)
-		add(key+".timeout", was.Hooks.Timeout, d.Hooks.Timeout, live)
-		add(key+".release_linger", was.Hooks.Linger, d.Hooks.Linger, live)
+		add(key+".on_acquire", was.Hooks.OnAcquire, d.Hooks.OnAcquire, restart)
+		add(key+".on_release", was.Hooks.OnRelease, d.Hooks.OnRelease, restart)
+		add(key+".timeout", was.Hooks.Timeout, d.Hooks.Timeout, restart)
+		add(key+".release_linger", was.Hooks.Linger, d.Hooks.Linger, restart)
 	}
 	for _, d := range now.Devices {
 		// With auto the agent has found devices that no file names.

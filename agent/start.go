@@ -70,6 +70,10 @@ func (a *agent) start(j *job, start wire.StartJob) {
 		a.settle(j, startFailed(err, model.OriginJob))
 		return
 	}
+	if !a.enter(j, tenantIn(env)) {
+		return
+	}
+	defer a.leave(j)
 	switch verdict, err := a.raise(j); {
 	case err != nil:
 		a.settle(j, startFailed(err, model.OriginHost))
