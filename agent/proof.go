@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"log/slog"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -50,7 +51,7 @@ func (a *agent) proof() wire.HostProof {
 	}
 	p := wire.HostProof{Isolated: proc.Alone()}
 	trees, starting := a.trees()
-	check, err := proc.Survivors(trees)
+	check, err := proc.Survivors(trees, filepath.Join(a.config.DataDir, jobsDir))
 	unread := ""
 	switch {
 	case err != nil:

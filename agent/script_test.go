@@ -194,7 +194,7 @@ func TestAScriptIsNoSurvivorOfAJob(t *testing.T) {
 	eventually(t, "script runs", func() bool { return lines(filepath.Join(dir, "pid")) == 1 })
 	id := identifyScript(t, filepath.Join(dir, "pid"))[0]
 	found := func(trees []proc.Target) bool {
-		check, err := proc.Survivors(trees)
+		check, err := proc.Survivors(trees, "")
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -234,7 +234,7 @@ func TestSurvivorsAreFoundByTheCgroupOfAnUnknownJob(t *testing.T) {
 	cgroup, other := newCgroup(t), newCgroup(t)
 	mine, stranger := startIn(t, cgroup, nil, "sleep", "60"), startIn(t, other, nil, "sleep", "60")
 	empty := newCgroup(t)
-	check, err := Survivors([]Target{{Cgroup: cgroup}})
+	check, err := Survivors([]Target{{Cgroup: cgroup}}, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -260,6 +260,25 @@ func TestSurvivorsAreFoundByTheCgroupOfAnUnknownJob(t *testing.T) {
 	for path, want := range map[string]bool{cgroup: true, other: true, empty: false} {
 		if got, ok := populated[path]; !ok || got != want {
 			t.Errorf("%s: listed %v, populated %v", path, ok, got)
+		}
+	}
+}
+
+// Containers may share a hierarchy of cgroups and no PID namespace. Whoever is
+// in the cgroup of this installation's job there keeps its devices out, and
+// nobody else does.
+func TestWhoIsOutOfSightCountsForItsOwnInstallation(t *testing.T) {
+	cgroup := newCgroup(t)
+	startIn(t, cgroup, nil, "sleep", "60")
+	blind := scan{byPID: map[int]int{}} // as it is seen from another PID namespace
+	jobs := filepath.Dir(ownerOf(cgroup))
+	for place, want := range map[string]bool{jobs: true, t.TempDir(): false} {
+		_, unseen, err := blind.cgroupsBeyond(nil, place)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := slices.ContainsFunc(unseen, func(p Process) bool { return strings.Contains(p.Command, cgroup) }); got != want {
+			t.Errorf("for jobs in %s it counts: %v, want %v", place, got, want)
 		}
 	}
 }

@@ -314,7 +314,7 @@ func TestSurvivorsAreFoundOutsideKnownTrees(t *testing.T) {
 	known, _ := start(t, "subreaper,newsession,wait", "RC_JOB_ID=j-known")
 	unknown, _ := start(t, "wait", "RC_JOB_ID=j-unknown")
 	empty, _ := start(t, "wait", "RC_JOB_ID=")
-	check, err := Survivors([]Target{{Above: known}})
+	check, err := Survivors([]Target{{Above: known}}, "")
 	if err != nil {
 		t.Fatal(err)
 	}

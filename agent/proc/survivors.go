@@ -29,10 +29,11 @@ const exitPatience = time.Second
 
 // Survivors looks at every process of the host for one that carries a non-empty RC_JOB_ID, or is in a job's cgroup, and belongs to none of the known
 // trees: the proof that a device can be given out again. The processes named by a target's Above count as known too; so do the caller and its ancestors, which may
-// run in a job themselves. It takes up to a second if processes are just ending.
-func Survivors(known []Target) (Check, error) {
+// run in a job themselves. Of processes that cannot be seen, for they are in another PID namespace, those count that are in the cgroup of a job whose
+// directory is right below jobs, or is not known: another installation's are no business of this host's devices. It takes up to a second if processes are just ending.
+func Survivors(known []Target, jobs string) (Check, error) {
 	for deadline := time.Now().Add(exitPatience); ; time.Sleep(lastPause) {
-		check, leaving, err := lookForSurvivors(known)
+		check, leaving, err := lookForSurvivors(known, jobs)
 		if err != nil || len(leaving) == 0 {
 			return check, err
 		}
@@ -47,7 +48,7 @@ func Survivors(known []Target) (Check, error) {
 	}
 }
 
-func lookForSurvivors(known []Target) (check Check, leaving []Process, err error) {
+func lookForSurvivors(known []Target, jobs string) (check Check, leaving []Process, err error) {
 	list, err := List()
 	if err != nil {
 		return Check{}, nil, err
@@ -68,7 +69,7 @@ func lookForSurvivors(known []Target) (check Check, leaving []Process, err error
 		s.byPID[p.PID] = i
 	}
 	own := s.selfAndAncestors()
-	inCgroups, unseen, err := s.cgroupsBeyond(known)
+	inCgroups, unseen, err := s.cgroupsBeyond(known, jobs)
 	if err != nil {
 		return Check{}, nil, err
 	}
@@ -109,8 +110,8 @@ func lookForSurvivors(known []Target) (check Check, leaving []Process, err error
 }
 
 // cgroupsBeyond returns who is in the cgroup of a job that is none of the known ones: the pids that the scan saw, and one process for each cgroup that has
-// members out of sight and no others.
-func (s *scan) cgroupsBeyond(known []Target) (pids map[int]bool, unseen []Process, err error) {
+// members out of sight and no others, and may be of a job whose directory was below jobs.
+func (s *scan) cgroupsBeyond(known []Target, jobs string) (pids map[int]bool, unseen []Process, err error) {
 	cgroups, err := JobCgroups()
 	if err != nil {
 		return nil, nil, err
@@ -137,7 +138,7 @@ func (s *scan) cgroupsBeyond(known []Target) (pids map[int]bool, unseen []Proces
 				visible, pids[pid] = true, true
 			}
 		}
-		if !visible {
+		if !visible && (c.Owner == "" || filepath.Dir(c.Owner) == jobs) {
 			unseen = append(unseen, unseenIn(c.Path))
 		}
 	}

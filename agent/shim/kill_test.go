@@ -157,7 +157,7 @@ func TestSurvivorCheckKnowsTheTreeOfAHandle(t *testing.T) {
 	h := start(t, acting(t, "wait,setsid,leave,deaf"))
 	escapee := last(t, h)
 	for _, known := range [][]proc.Target{{h.Tree()}, nil} {
-		check, err := proc.Survivors(known)
+		check, err := proc.Survivors(known, "")
 		if err != nil {
 			t.Fatal(err)
 		}
