@@ -50,7 +50,9 @@ func agentMain(args []string) int {
 		}
 		deps.shaped = func(a *agent) {
 			if last == atRemoving {
-				a.config.KeepJobs = 1
+				config := *a.settings()
+				config.KeepJobs = 1
+				a.live.Store(&config)
 			}
 			a.checks = append(a.checks, check{name: "nothing", look: func(context.Context, *job, wire.Outcome) finding { return finding{} }})
 		}

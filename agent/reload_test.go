@@ -183,19 +183,19 @@ func TestAReloadSaysWhatIsInForceAndWhatNeedsARestart(t *testing.T) {
 	}
 }
 
-func TestHooksOfAReloadReachTheDevicesThatAreThere(t *testing.T) {
+func TestAReloadLeavesDevicesAndTheirHooksAsTheyAre(t *testing.T) {
 	now := Config{Devices: []Device{{Name: "gpu0"}, {Name: "gpu1", Labels: map[string]string{"a": "1"}}}}
 	next := Config{Devices: []Device{{Name: "gpu1", Labels: map[string]string{"a": "2"}, Hooks: Hooks{OnAcquire: "/new"}}, {Name: "gpu2"}}}
 	var said []string
 	for _, c := range changes(now, next) {
 		said = append(said, fmt.Sprintf("%s %s>%s %v", c.key, c.from, c.to, c.restart))
 	}
-	want := []string{"devices.gpu1.labels a=1>a=2 true", "devices.gpu1.on_acquire >/new false", "devices.gpu2 none>declared true", "devices.gpu0 declared>none true"}
+	want := []string{"devices.gpu1.labels a=1>a=2 true", "devices.gpu1.on_acquire >/new true", "devices.gpu2 none>declared true", "devices.gpu0 declared>none true"}
 	if !reflect.DeepEqual(said, want) {
 		t.Errorf("said %q\nwant %q", said, want)
 	}
 	got := withLive(now, next)
-	if len(got.Devices) != 2 || got.Devices[1].Hooks.OnAcquire != "/new" || got.Devices[1].Labels["a"] != "1" || now.Devices[1].Hooks.OnAcquire != "" {
+	if len(got.Devices) != 2 || got.Devices[1].Hooks.OnAcquire != "" || got.Devices[1].Labels["a"] != "1" || now.Devices[1].Hooks.OnAcquire != "" {
 		t.Errorf("devices %+v, and the ones before %+v", got.Devices, now.Devices)
 	}
 	now.Auto, next.Auto = true, true

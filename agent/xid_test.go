@@ -199,7 +199,7 @@ func TestAStormOfErrorsIsOneLineAndOneFault(t *testing.T) {
 	var mu sync.Mutex
 	var log bytes.Buffer
 	g := &gpuHealth{
-		log:  slog.New(slog.NewTextHandler(writerFunc(func(p []byte) (int, error) { mu.Lock(); defer mu.Unlock(); return log.Write(p) }), nil)),
+		site: func() map[uint64]probe.Meaning { return nil }, log: slog.New(slog.NewTextHandler(writerFunc(func(p []byte) (int, error) { mu.Lock(); defer mu.Unlock(); return log.Write(p) }), nil)),
 		uuid: func(string) string { return "GPU-0" }, holder: func(string) (key, bool) { return key{1, 1}, true }, seen: map[string]*gpuSeen{},
 	}
 	faults := 0
@@ -222,7 +222,7 @@ func TestAnErrorAfterTheOutcomeIsMadeIsNotLostInIt(t *testing.T) {
 	t.Parallel()
 	var faults []string
 	g := &gpuHealth{
-		log: testLog(t), uuid: func(string) string { return "GPU-0" }, holder: func(string) (key, bool) { return key{1, 1}, true },
+		site: func() map[uint64]probe.Meaning { return nil }, log: testLog(t), uuid: func(string) string { return "GPU-0" }, holder: func(string) (key, bool) { return key{1, 1}, true },
 		fault: func(_, detail string) { faults = append(faults, detail) }, seen: map[string]*gpuSeen{},
 	}
 	j := &job{key: key{1, 1}, devices: []string{"gpu0"}}

@@ -229,13 +229,13 @@ func TestSheetsGoTogether(t *testing.T) {
 		held.Labels = append(held.Labels, wire.DeviceFacts{Name: fmt.Sprint("gpu", n), Detected: []wire.LabelKV{{Key: "k", Value: strings.Repeat("x", 25<<10)}}})
 		held.Sheets = append(held.Sheets, wire.SheetText{Name: fmt.Sprint("gpu", n), Body: strings.Repeat("y", 16<<10)})
 	}
-	b := &factBook{confirmed: map[factKey]string{}}
-	first := b.next(held, time.Now())
+	b := &FactBook{confirmed: map[factKey]string{}}
+	first := b.Next(held, time.Now())
 	if len(first.Labels) != 4 || len(first.Sheets) != 0 {
 		t.Errorf("first %d sets and %d sheets", len(first.Labels), len(first.Sheets))
 	}
-	b.answered(first.Seq)
-	if second := b.next(held, time.Now()); len(second.Labels) != 0 || len(second.Sheets) != 4 {
+	b.Answered(first.Seq)
+	if second := b.Next(held, time.Now()); len(second.Labels) != 0 || len(second.Sheets) != 4 {
 		t.Errorf("then %d sets and %d sheets", len(second.Labels), len(second.Sheets))
 	}
 }

@@ -99,7 +99,7 @@ func TestATerminalThatCannotBeHadIsAFailedStart(t *testing.T) {
 	cfg := on(t, StdioTTY, config(t, []string{"no-such-program-here"}))
 	h := start(t, cfg)
 	r := await(t, h)
-	wantEnd(t, r, StartFailed, -1, "start: no-such-program-here: command not found in PATH "+os.Getenv("PATH"))
+	wantEnd(t, r, StartFailed, -1, "start: no-such-program-here: command not found in PATH "+os.Getenv("PATH")+"; install it on the host, or give its path")
 }
 
 func TestWatchdogsEndAttachedJobs(t *testing.T) {
