@@ -73,10 +73,11 @@ func TestAnAttachedJobIsHeldBackByItsReaderAndNothingIsDropped(t *testing.T) {
 	for _, bound := range []int64{0, spool.MinBound} {
 		cfg := on(t, StdioPipe, acting(t, "lines "+strconv.Itoa(lines)))
 		cfg.Spec.OutputBound = bound
-		cfg.Spec.IdleTimeout = 100 * time.Millisecond // the time in which it is held back is not its silence
+		cfg.Spec.IdleTimeout = 2 * time.Second // what a loaded machine takes is far below
 		h := start(t, cfg)
 		awaitHeld(t, h, 0)
-		letGo(h) // it is so for the next agent too
+		<-time.After(cfg.Spec.IdleTimeout + 500*time.Millisecond) // the time in which it is held back is not its silence
+		letGo(h)                                                  // it is so for the next agent too
 		h, err := Adopt(cfg.Dir, cfg.Log)
 		if err != nil {
 			t.Fatal(err)
