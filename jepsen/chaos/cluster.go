@@ -3,6 +3,7 @@ package chaos
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -42,8 +43,11 @@ const (
 	ClusterKey  = "chaos-cluster-key-of-good-length"
 	AdminToken  = "chaos-admin-token"
 	ClientToken = "chaos-client-token"
-	WorkerToken = "chaos-worker-token"
 )
+
+// WorkerToken differs in each test process: an agent keeps a second one of the
+// same host and token off the machine, and several runs may be on it.
+var WorkerToken = "chaos-worker-" + rand.Text()
 
 // Options shape a cluster.
 type Options struct {
