@@ -1,8 +1,3 @@
-// Package yamlconf reads the YAML files that people write. It must never be
-// used between our own processes, which speak the encodings of package codec
-// and JSON; and it must never pass over a mistake in silence where a mistake
-// would cost something, so Decode refuses what it does not know and says on
-// which line it stands.
 package yamlconf
 
 import (
