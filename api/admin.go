@@ -90,7 +90,7 @@ func (s *server) onJob(ctx context.Context, c *call, body func(*model.Job) any) 
 	if err != nil {
 		return reply{}, err
 	}
-	job, err := v.job(c.target)
+	job, err := v.wholeJob(c.target)
 	if err != nil {
 		return reply{}, err
 	}

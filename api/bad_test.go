@@ -78,7 +78,7 @@ func TestBadInputChangesNothing(t *testing.T) {
 			{"POST", "/v1/jobs/j-99/kill", kill, 404, "not_found"},
 			{"POST", "/v1/jobs/j-2/kill", ``, 400, "bad_request"},
 			{"POST", "/v1/jobs/j-2/kill", `{}`, 403, "not_job_owner"},
-			{"POST", "/v1/jobs/j-/kill", kill, 400, "ambiguous_id"},
+			{"POST", "/v1/jobs/j-/kill", kill, 404, "not_found"},
 			{"GET", "/v1/jobs/j-99", "", 404, "not_found"},
 			{"GET", "/v1/jobs/j", "", 400, "ambiguous_id"},
 			{"GET", "/v1/jobs/%2e%2e%2fx", "", 404, "not_found"},
@@ -170,6 +170,26 @@ func TestUniquePrefixNamesAJob(t *testing.T) {
 		_, raw = c.nodes["c2"].do("GET", "/v1/jobs/j-1", clientToken, "")
 		if decode[wire.JobView](t, raw).Job.ID != "j-1" {
 			t.Fatal(raw)
+		}
+	})
+}
+
+func TestAPrefixNeverNamesAJobToChange(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *cluster) {
+		c.nodes["c1"].submit(submitTrue)
+		before := c.machine.Digest()
+		for _, target := range []string{"j", "j-"} { // unique: the only job
+			for path, body := range map[string]string{
+				"/kill":    `{"submitter":"ann@box"}`,
+				"/release": `{"submitter":"ann@box"}`,
+				"/extend":  `{"submitter":"ann@box","max_runtime_seconds":7200}`,
+			} {
+				resp, raw := c.nodes["c2"].do("POST", "/v1/jobs/"+target+path, adminToken, body)
+				wantError(t, resp, raw, 404, "not_found")
+			}
+		}
+		if c.machine.Digest() != before {
+			t.Fatal("the lease table has changed")
 		}
 	})
 }

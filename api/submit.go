@@ -120,7 +120,7 @@ func (s *server) kill(ctx context.Context, c *call) (reply, error) {
 	if err != nil {
 		return reply{}, err
 	}
-	job, err := v.job(c.target)
+	job, err := v.wholeJob(c.target)
 	if err != nil {
 		return reply{}, err
 	}

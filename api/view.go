@@ -148,6 +148,22 @@ func (v *view) job(id string) (*model.Job, error) {
 	return nil, err
 }
 
+// wholeJob returns the job of exactly this ID, for requests that change it. A
+// prefix never names what is to be ended: after j-1 has been forgotten it
+// would be j-17, which is somebody else's.
+func (v *view) wholeJob(id string) (*model.Job, error) {
+	if n, ok := model.ParseJobID(id); ok {
+		if job := v.Job(n); job != nil {
+			return job, nil
+		}
+	}
+	if _, err := v.ResolveJob(id); errors.Is(err, fsm.ErrNotFound) {
+		return v.job(id)
+	}
+	return nil, refuse(http.StatusNotFound, wire.CodeNotFound,
+		"there is no job %q, only one or more whose IDs begin so; a request that changes a job takes its whole ID, as rc jobs prints it", id)
+}
+
 // candidates names some jobs whose IDs begin with prefix: of the newest, which
 // are those that people type.
 func (v *view) candidates(prefix string) string {
