@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -100,6 +101,10 @@ func (c *Client) answer(ctx context.Context, r call) (answer, error) {
 	}
 	if r.only == nil {
 		c.prefer(by)
+	}
+	var refused *APIError
+	if errors.As(err, &refused) {
+		refused.RequestID = r.requestID
 	}
 	return a, err
 }
@@ -212,7 +217,9 @@ func (c *Client) request(ctx context.Context, n *node, r call) (*http.Request, e
 func refusal(n *node, resp *http.Response, body []byte) error {
 	var e wire.Error
 	if json.Unmarshal(body, &e) == nil && e.Code != "" {
-		return &APIError{Status: resp.StatusCode, Code: e.Code, Message: e.Message, Node: n.label()}
+		after, _ := strconv.Atoi(resp.Header.Get("Retry-After")) // a date is not understood, and says nothing then
+		return &APIError{Status: resp.StatusCode, Code: e.Code, Message: e.Message, Node: n.label(),
+			RetryAfter: time.Duration(max(after, 0)) * time.Second}
 	}
 	if resp.Header.Get(wire.HeaderInstance) == "" {
 		return &brokenAnswerError{fmt.Sprintf("HTTP %d from something that is no controller", resp.StatusCode)}

@@ -93,7 +93,7 @@ func New(o Options) (*Client, error) {
 		patience: o.Patience, longPatience: o.LongPatience,
 	}
 	if c.dial == nil {
-		c.dial = (&net.Dialer{Timeout: connectTimeout}).DialContext
+		c.dial = (&net.Dialer{Timeout: connectTimeout, FallbackDelay: familyHedge}).DialContext
 	}
 	if c.patience <= 0 {
 		c.patience = DefaultPatience

@@ -42,6 +42,12 @@ type APIError struct {
 	Code    string // for programs, never empty
 	Message string // for people
 	Node    string // who refused
+	// RetryAfter is when to ask again, as the controller advises; zero when it
+	// says nothing of it.
+	RetryAfter time.Duration
+	// RequestID is the ID of the request that was refused, "" for those that
+	// change nothing.
+	RequestID string
 }
 
 // Error returns "code: message".
@@ -60,7 +66,7 @@ func (e *APIError) Is(target error) bool {
 	case ErrNotCancellable:
 		return e.Code == codeNotCancellable
 	case ErrNotFound:
-		return e.Status == http.StatusNotFound || e.Code == wire.CodeNotFound
+		return e.Status == http.StatusNotFound && e.Code != codeUnknownRoute || e.Code == wire.CodeNotFound
 	case ErrForbidden:
 		return e.Status == http.StatusUnauthorized || e.Status == http.StatusForbidden
 	}
@@ -70,6 +76,10 @@ func (e *APIError) Is(target error) bool {
 // codeNotCancellable is the state machine's code; its package is none of a
 // client's business.
 const codeNotCancellable = "not_cancellable"
+
+// codeUnknownRoute is for a controller that does not know a request at all: it
+// says nothing about what the request named.
+const codeUnknownRoute = "http_404"
 
 // Failure is why one node gave no answer.
 type Failure struct {
@@ -118,40 +128,71 @@ func (e *OutageError) Code() string {
 // Error returns several lines: what is the matter, each address with its
 // failure, and what to do next.
 func (e *OutageError) Error() string {
-	code := e.Code()
 	var b strings.Builder
-	switch code {
-	case wire.CodeNotInCluster:
-		fmt.Fprintf(&b, "%s: no controller that answers is in a cluster\n", code)
-	case wire.CodeHalted:
-		fmt.Fprintf(&b, "%s: every controller that answers has halted\n", code)
-	case wire.CodeNoLeader:
-		fmt.Fprintf(&b, "%s: no controller that answers knows a leader; asked for %s\n", code, short(e.Waited))
-	default:
-		fmt.Fprintf(&b, "%s: no controller answered within %s\n", code, short(e.Waited))
-	}
+	fmt.Fprintf(&b, "%s: %s\n", e.Code(), e.what())
 	for _, f := range e.Failures {
 		fmt.Fprintf(&b, "  %s: %s\n", f.Address, Why(f.Err))
 	}
-	switch code {
-	case wire.CodeOutcomeUnknown:
-		b.WriteString("The request may have been carried out. Look before you repeat it")
-		if e.RequestID != "" {
-			fmt.Fprintf(&b, ", or repeat it under the same request ID %s", e.RequestID)
-		}
-		b.WriteString(".")
-	case codeUnreachable:
-		b.WriteString("Check that the controllers run (rcd serve) and that RC_CONTROLLER lists their --http addresses.")
-	case wire.CodeOverloaded:
-		b.WriteString("The controllers have more to do than they can take. Try again later.")
-	case wire.CodeNotInCluster:
-		b.WriteString("Start what each of them waits for, and look again. One controller's own view: rc raft status --node ID")
-	case wire.CodeHalted:
-		b.WriteString("List the other controllers in RC_CONTROLLER as well. What is left of the cluster: rc raft peers")
-	default:
-		b.WriteString("Most controllers have to be up and see each other. Look with: rc raft peers")
+	return b.String() + e.Hint()
+}
+
+// Message returns one line: what is the matter, and each address with its
+// failure.
+func (e *OutageError) Message() string {
+	var nodes []string
+	for _, f := range e.Failures {
+		nodes = append(nodes, f.Address+": "+Why(f.Err))
 	}
-	return b.String()
+	if len(nodes) == 0 {
+		return e.what()
+	}
+	return e.what() + " (" + strings.Join(nodes, "; ") + ")"
+}
+
+func (e *OutageError) what() string {
+	switch e.Code() {
+	case wire.CodeNotInCluster:
+		return "no controller that answers is in a cluster"
+	case wire.CodeHalted:
+		return "every controller that answers has halted"
+	case wire.CodeNoLeader:
+		return "no controller that answers knows a leader; asked for " + short(e.Waited)
+	}
+	return "no controller answered within " + short(e.Waited)
+}
+
+// Hint returns what to do next, in one line.
+func (e *OutageError) Hint() string {
+	switch e.Code() {
+	case wire.CodeOutcomeUnknown:
+		again := ""
+		if e.RequestID != "" {
+			again = ", or repeat it under the same request ID " + e.RequestID
+		}
+		return "The request may have been carried out. Look before you repeat it" + again + "."
+	case codeUnreachable:
+		return "Check that the controllers run (rcd serve) and that RC_CONTROLLER lists their --http addresses."
+	case wire.CodeOverloaded:
+		return "The controllers have more to do than they can take. Try again later."
+	case wire.CodeNotInCluster:
+		return "Start what each of them waits for, and look again. One controller's own view: rc raft status --node ID"
+	case wire.CodeHalted:
+		return "List the other controllers in RC_CONTROLLER as well. What is left of the cluster: rc raft peers"
+	}
+	return "Most controllers have to be up and see each other. Look with: rc raft peers"
+}
+
+// RetryAfter returns the longest time that a node advised to wait, zero when
+// none did.
+func (e *OutageError) RetryAfter() time.Duration {
+	var longest time.Duration
+	for _, f := range e.Failures {
+		var refusal *APIError
+		if errors.As(f.Err, &refusal) {
+			longest = max(longest, refusal.RetryAfter)
+		}
+	}
+	return longest
 }
 
 // Is makes every OutageError an ErrUnreachable.
