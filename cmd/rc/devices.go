@@ -14,7 +14,7 @@ const silentAfterSeconds = 30
 
 type devicesCmd struct {
 	Select string     `placeholder:"SEL" help:"Only devices that this selector matches."`
-	Output bareFormat `short:"o" placeholder:"FORMAT" help:"Output format: text or json; -o alone means json."`
+	Output bareFormat `short:"o" placeholder:"FORMAT" help:"Output format: table, wide, json, jsonl, yaml or name; -o alone means json."`
 	JSON   bool       `name:"json" hidden:"" help:"The same as -o json."`
 }
 
@@ -26,7 +26,9 @@ Examples:
 
     rc devices
     rc devices --select 'vram>=40G'
-    rc devices -o json`
+    rc devices -o wide
+    rc devices -o json
+    rc devices --select 'vram>=40G' -o name`
 }
 
 func (v *devicesCmd) Run(a *app) error {
@@ -48,20 +50,49 @@ func (v *devicesCmd) Run(a *app) error {
 			return !slices.Contains(matching.Matching, d.Device.ID)
 		})
 	}
-	if v.JSON || v.Output == formatJSON {
-		return printJSON(a.stdout, devices, true)
+	if v.JSON {
+		v.Output = formatJSON
 	}
-	var rows [][]string
-	for _, d := range devices {
-		elapsed := ""
-		if d.JobID != "" {
-			elapsed = duration(time.Duration(d.ElapsedSeconds) * time.Second)
+	return deviceListing.print(a.stdout, string(v.Output), devices, nil)
+}
+
+var deviceListing = listing[wire.DeviceView]{
+	name: func(d wire.DeviceView) string { return d.Device.ID },
+	columns: []column[wire.DeviceView]{
+		{"DEVICE", allTables, func(d wire.DeviceView) string { return d.Device.ID }},
+		{"STATE", allTables, func(d wire.DeviceView) string { return withNote(d.Device.State, stateNote(d)) }},
+		{"HOLDER", allTables, func(d wire.DeviceView) string { return withNote(d.Holder, d.Reason) }},
+		{"ELAPSED", allTables, func(d wire.DeviceView) string { return elapsed(d) }},
+		{"JOB", wideOnly, func(d wire.DeviceView) string { return d.JobID }},
+		{"HEARD", wideOnly, func(d wire.DeviceView) string { return age(d.HeartbeatAgeSeconds) + " ago" }},
+		{"LABELS", wideOnly, func(d wire.DeviceView) string { return labels(d.Device.Labels) }},
+		{"COMMAND", narrowOnly, func(d wire.DeviceView) string { return commandLine(d.Command) }},
+		{"COMMAND", wideOnly, func(d wire.DeviceView) string { return wholeCommand(d.Command) }},
+	},
+}
+
+// elapsed returns how long a device has been held, "" if it is free.
+func elapsed(d wire.DeviceView) string {
+	if d.JobID == "" {
+		return ""
+	}
+	return duration(time.Duration(d.ElapsedSeconds) * time.Second)
+}
+
+// labels prints those that count: a detected one comes before a declared one.
+func labels(all []wire.Label) string {
+	values := map[string]string{}
+	for _, l := range all {
+		if _, there := values[l.Key]; !there || l.Source == "detected" {
+			values[l.Key] = l.Value
 		}
-		rows = append(rows, []string{
-			d.Device.ID, withNote(d.Device.State, stateNote(d)), withNote(d.Holder, d.Reason), elapsed, commandLine(d.Command),
-		})
 	}
-	return table(a.stdout, "DEVICE|STATE|HOLDER|ELAPSED|COMMAND", rows)
+	var pairs []string
+	for key, value := range values {
+		pairs = append(pairs, key+"="+value)
+	}
+	slices.Sort(pairs)
+	return strings.Join(pairs, ",")
 }
 
 // stateNote says why a device cannot be had.

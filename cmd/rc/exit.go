@@ -3,29 +3,48 @@ package main
 import (
 	"errors"
 	"fmt"
+	"net/http"
 	"strings"
 
-	"github.com/alecthomas/kong"
-
 	"rcd/client"
+	"rcd/wire"
 )
 
-// Exit codes of rc itself; rc run otherwise exits with the job's own.
+// Exit codes of rc itself. rc run otherwise exits with the job's own, which
+// may be any of these: what rc says on stderr tells them apart.
 const (
 	exitOK          = 0
-	exitFailed      = 1
+	exitNoCode      = 1
 	exitUsage       = 2
+	exitNotFound    = 3
+	exitUnreachable = 69
+	exitBusy        = 75
+	exitForbidden   = 77
+	exitDeadline    = 124
+	exitFailed      = 125
+	exitNotStarted  = 126
+	exitNoProgram   = 127
 	exitInterrupted = 130
 )
 
-// usageError is a command line that cannot be meant.
-type usageError struct {
-	text string
-	verb string // whose help to point at, "" for rc's own
-}
-
-func (e *usageError) Error() string {
-	return e.text + "; see: " + strings.TrimSpace("rc "+e.verb) + " --help"
+// exitCodes is the one table of exit codes; docs/exit-codes.md has it too, and
+// a test compares them.
+var exitCodes = []struct {
+	code    int
+	meaning string
+}{
+	{exitOK, "done; of a job: it succeeded"},
+	{exitNoCode, "of a job only: it ended without an exit code (killed, lost, cancelled before it started), or with a multiple of 256"},
+	{exitUsage, "the command line cannot be meant, or a controller refuses what it asks for as malformed or out of range"},
+	{exitNotFound, "no such job, device, controller, context or setting; no device that the selector matches"},
+	{exitUnreachable, "no controller answers, or none knows a leader; whether a change happened all the same is said"},
+	{exitBusy, "busy: no free device under `--no-wait`, or the queue is full"},
+	{exitForbidden, "the token is unknown or does not allow it, or the job is somebody else's"},
+	{exitDeadline, "the time given with `--timeout` is over"},
+	{exitFailed, "rc failed: nothing else in this table, a device in the wrong state for example, or stdout that nobody reads any more"},
+	{exitNotStarted, "of a job only: its program could not be started (no permission, no such directory, a host that does not have the device)"},
+	{exitNoProgram, "of a job only: there is no such program on the device host"},
+	{exitInterrupted, "interrupted by Ctrl-C or SIGTERM; what is left behind is said"},
 }
 
 // exitError ends rc with a code; what there was to say has been said.
@@ -33,53 +52,110 @@ type exitError int
 
 func (e exitError) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
 
-// fail prints err, if it is one, and returns the exit code.
-func (a *app) fail(err error) int {
-	var usage *usageError
-	var code exitError
+// usageError is a command line that cannot be meant.
+type usageError struct {
+	text string
+	verb string // whose help to point at, "" for rc's own
+}
+
+func (e *usageError) Error() string { return e.text + "; " + e.hint() }
+
+func (e *usageError) hint() string {
+	return "see: " + strings.TrimSpace("rc "+e.verb) + " --help"
+}
+
+// absentError is a name of something that is not there.
+type absentError string
+
+func (e absentError) Error() string { return string(e) }
+
+// busyError is a device that cannot be had at once by somebody who does not
+// want to wait.
+type busyError string
+
+func (e busyError) Error() string { return string(e) }
+
+// codesOfAbsence are refusals of a request, not of a path, that name something
+// that is not there. The state machine's package is none of rc's business.
+var codesOfAbsence = map[string]bool{
+	"unknown_device": true, "no_matching_device": true, "unknown_setting": true, "device_not_found": true,
+}
+
+// codeOf returns the exit code of an error.
+func codeOf(err error) int {
+	var (
+		code    exitError
+		usage   *usageError
+		absent  absentError
+		busy    busyError
+		refusal *client.APIError
+	)
 	switch {
 	case err == nil:
 		return exitOK
 	case errors.As(err, &code):
 		return int(code)
 	case errors.As(err, &usage):
-		a.say("%s", usage)
 		return exitUsage
-	case a.interrupted():
-		a.say("interrupted")
-		return exitInterrupted
-	case brokenPipe(err):
-		return exitFailed // whoever read has seen enough
+	case errors.As(err, &absent), errors.Is(err, client.ErrNotFound):
+		return exitNotFound
+	case errors.As(err, &busy), errors.Is(err, client.ErrNoDevice):
+		return exitBusy
+	case errors.Is(err, client.ErrUnreachable):
+		return exitUnreachable
+	case errors.Is(err, client.ErrForbidden):
+		return exitForbidden
+	case !errors.As(err, &refusal):
+		return exitFailed
+	case codesOfAbsence[refusal.Code]:
+		return exitNotFound
 	}
-	a.say("%s", sentence(err))
+	switch refusal.Status {
+	case http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity:
+		return exitUsage
+	case http.StatusTooManyRequests:
+		return exitBusy
+	case http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+		return exitUnreachable
+	}
 	return exitFailed
 }
 
-// sentence prints an error as "code: sentence". The layers around a refusal or
-// an outage say nothing that a person needs.
-func sentence(err error) string {
-	var refusal *client.APIError
-	var outage *client.OutageError
+// exitCode returns the code of rc for a job that has ended: 0 only for one
+// that succeeded.
+func exitCode(job *wire.Job) int {
 	switch {
-	case errors.As(err, &outage):
-		return outage.Error()
-	case errors.As(err, &refusal):
-		return refusal.Error()
+	case job.State == "succeeded":
+		return exitOK
+	case job.ExitCode == nil:
+		return exitNoCode
+	case *job.ExitCode == neverStarted:
+		return exitOfFailedStart(job)
 	}
-	return err.Error()
+	// The system keeps eight bits of a code, and 0 would be a lie.
+	if code := *job.ExitCode & 0xff; code != 0 {
+		return code
+	}
+	return exitNoCode
 }
 
-// verbOf returns the verb that a parse error is about.
-func verbOf(err error) string {
-	var parse *kong.ParseError
-	if !errors.As(err, &parse) {
-		return ""
+// neverStarted is the exit code that the API gives a job whose process could
+// not be started; a process that has run cannot have it.
+const neverStarted = -1
+
+// exitOfFailedStart tells a program that is not there from one that could not
+// be started, as shells do. The outcome of a job carries this only in the
+// sentence of its end, and its format is frozen; so this one function reads
+// that sentence, whole and with the command's own name in it. (A test has the
+// shim say it.) A sentence that it does not know is the lesser statement.
+func exitOfFailedStart(job *wire.Job) int {
+	if len(job.Command) == 0 {
+		return exitNotStarted
 	}
-	var verb []string
-	for _, step := range parse.Context.Path {
-		if step.Command != nil {
-			verb = append(verb, step.Command.Name)
-		}
+	name := job.Command[0]
+	if strings.HasPrefix(job.KillReason, "start: "+name+": command not found in PATH ") ||
+		job.KillReason == "start: run "+name+": no such file or directory" {
+		return exitNoProgram
 	}
-	return strings.Join(verb, " ")
+	return exitNotStarted
 }

@@ -27,6 +27,7 @@ import (
 //	busy                no_wait is refused
 //	flood:N             prints N lines of 16 bytes
 //	hang                runs until it is killed
+//	id:ID               has this ID
 //	exit:N              ends with this code
 //	end:STATE[:REASON]  ends so, without a code
 //	never:STATE:REASON  ends so before it is placed
@@ -109,6 +110,9 @@ func (c *controller) submit(w http.ResponseWriter, r *http.Request) {
 		Submitter: req.Submitter, Priority: req.Priority, Selector: req.Selector, DeviceID: req.DeviceID,
 		MaxRuntimeSeconds: req.MaxRuntimeSeconds, SubmittedAt: now, QueuedAt: &now, State: "queued",
 	}}
+	if id := step(req.Command, "id"); id != nil {
+		job.ID = id[0]
+	}
 	if n := step(req.Command, "queue"); n != nil {
 		job.looks = number(n[0])
 		if job.looks == 0 {
@@ -168,11 +172,23 @@ func number(s string) int {
 	return n
 }
 
+// find takes a prefix for reads, as the API does.
 func (c *controller) find(w http.ResponseWriter, r *http.Request) *fakeJob {
+	var fit []*fakeJob
 	for _, job := range c.jobs {
 		if job.ID == r.PathValue("id") {
 			return job
 		}
+		if r.Method == http.MethodGet && strings.HasPrefix(job.ID, r.PathValue("id")) {
+			fit = append(fit, job)
+		}
+	}
+	if len(fit) == 1 {
+		return fit[0]
+	}
+	if len(fit) > 1 {
+		refuse(w, 400, wire.CodeAmbiguous, "it fits more than one job; write more of the ID")
+		return nil
 	}
 	refuse(w, 404, wire.CodeNotFound, "there is no job "+r.PathValue("id")+"; look with: rc jobs")
 	return nil

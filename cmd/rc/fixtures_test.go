@@ -7,7 +7,7 @@ var fixtures = map[string]string{
 
 	"/v1/devices": `[
 {"device":{"id":"box:gpu0","host":"box","name":"gpu0","state":"busy"},"holder":"ann@box","job_id":"j-41","kind":"job","command":["python","train.py","--name","a b"],"elapsed_seconds":3725,"heartbeat_age_seconds":2},
-{"device":{"id":"box:gpu1","host":"box","name":"gpu1","state":"ready"},"elapsed_seconds":0,"heartbeat_age_seconds":2},
+{"device":{"id":"box:gpu1","host":"box","name":"gpu1","state":"ready","labels":[{"key":"rack","value":"r3","source":"declared"},{"key":"vram","value":"40G","source":"declared"},{"key":"vram","value":"80G","source":"detected"}]},"elapsed_seconds":0,"heartbeat_age_seconds":2},
 {"device":{"id":"box:gpu2","host":"box","name":"gpu2","state":"unhealthy"},"elapsed_seconds":0,"heartbeat_age_seconds":2,"quarantine_reason":"fan stopped","quarantine_category":"fault"},
 {"device":{"id":"far:gpu0","host":"far","name":"gpu0","state":"unknown"},"holder":"bob@far","job_id":"j-42","kind":"hold","reason":"profiling","elapsed_seconds":59,"heartbeat_age_seconds":400,"not_declared":true}]`,
 
@@ -22,6 +22,10 @@ var fixtures = map[string]string{
 {"device_id":"box:gpu1","state":"ready","ceiling_seconds":3600,"tolerates":false}],
 "reasons":[{"code":"device_busy","message":"box:gpu0 is held by ann@box with job j-41."},{"code":"behind","message":"2 jobs ahead of it could take a device that it could use."}],
 "expected_start":{"earliest":"2026-01-02T03:04:05Z","latest":"2026-01-02T05:04:05Z","note":"Later jobs can make it later."}}`,
+
+	"/v1/members": `{"feature_level":3,"generation":1,"members":[
+{"id":"c1","incarnation":"i1","supports":3,"build":"v1.4.0","since":"2026-01-02T03:04:05Z"},
+{"id":"c2","incarnation":"i2","supports":4,"build":"","since":"2026-01-02T03:04:05Z"}]}`,
 
 	"/v1/settings": `{"settings":{"aging_ms":1800000,"max_queued":100000,"retain_disconnected_jobs":1},"defaults":{"aging_ms":1800000,"max_queued":100000,"retain_disconnected_jobs":0}}`,
 

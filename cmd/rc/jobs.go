@@ -1,6 +1,7 @@
 package main
 
 import (
+	"strconv"
 	"time"
 
 	"rcd/client"
@@ -17,11 +18,14 @@ type jobsCmd struct {
 
 // Help is shown by rc jobs --help.
 func (jobsCmd) Help() string {
-	return `Examples:
+	return `STARTED is how long ago; -o wide has times in full, exit codes and whole commands. With -o json the array is on one line.
+
+Examples:
 
     rc jobs -n 50
     rc jobs --state failed --device box:gpu0
-    rc jobs -o json`
+    rc jobs -o json
+    rc jobs --submitter ann@box -o name`
 }
 
 func (v *jobsCmd) Run(a *app) error {
@@ -34,29 +38,51 @@ func (v *jobsCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	if v.json() {
-		if jobs == nil {
-			jobs = []wire.Job{}
-		}
-		return printJSON(a.stdout, jobs, false)
+	return jobListing(a.now()).print(a.stdout, v.Output, jobs, nil)
+}
+
+// jobListing says how jobs are printed; now is for ages.
+func jobListing(now time.Time) listing[wire.Job] {
+	return listing[wire.Job]{
+		name:    func(j wire.Job) string { return j.ID },
+		oneLine: true,
+		columns: []column[wire.Job]{
+			{"JOB", allTables, func(j wire.Job) string { return j.ID }},
+			{"DEVICE", allTables, func(j wire.Job) string { return j.DeviceID }},
+			{"STATE", allTables, func(j wire.Job) string { return withNote(j.State, reasonOf(&j)) }},
+			{"SUBMITTER", allTables, func(j wire.Job) string { return j.Submitter }},
+			{"STARTED", narrowOnly, func(j wire.Job) string { return ago(j.StartedAt, now) }},
+			{"SUBMITTED", wideOnly, func(j wire.Job) string { return inFull(&j.SubmittedAt) }},
+			{"STARTED", wideOnly, func(j wire.Job) string { return inFull(j.StartedAt) }},
+			{"FINISHED", wideOnly, func(j wire.Job) string { return inFull(j.FinishedAt) }},
+			{"DURATION", allTables, func(j wire.Job) string { return took(&j, now) }},
+			{"EXIT", wideOnly, func(j wire.Job) string { return exitText(&j) }},
+			{"ORIGIN", wideOnly, func(j wire.Job) string { return j.Origin }},
+			{"PRIORITY", wideOnly, func(j wire.Job) string { return strconv.Itoa(j.Priority) }},
+			{"SELECTOR", wideOnly, func(j wire.Job) string { return j.Selector }},
+			{"COMMAND", narrowOnly, func(j wire.Job) string { return commandLine(j.Command) }},
+			{"COMMAND", wideOnly, func(j wire.Job) string { return wholeCommand(j.Command) }},
+		},
 	}
-	var rows [][]string
-	for _, job := range jobs {
-		started, took := "", ""
-		if job.StartedAt != nil {
-			started = job.StartedAt.UTC().Format(time.RFC3339)
-			switch {
-			case job.FinishedAt != nil:
-				took = duration(job.FinishedAt.Sub(*job.StartedAt))
-			case !client.Terminal(&job):
-				took = duration(max(time.Since(*job.StartedAt), 0))
-			}
-		}
-		rows = append(rows, []string{
-			job.ID, job.DeviceID, withNote(job.State, reasonOf(&job)), job.Submitter, started, took, commandLine(job.Command),
-		})
+}
+
+// took returns how long a job has run, "" if it has not or nobody knows.
+func took(job *wire.Job, now time.Time) string {
+	switch {
+	case job.StartedAt == nil:
+	case job.FinishedAt != nil:
+		return duration(job.FinishedAt.Sub(*job.StartedAt))
+	case !client.Terminal(job):
+		return duration(max(now.Sub(*job.StartedAt), 0))
 	}
-	return table(a.stdout, "JOB|DEVICE|STATE|SUBMITTER|STARTED|DURATION|COMMAND", rows)
+	return ""
+}
+
+func exitText(job *wire.Job) string {
+	if job.ExitCode == nil {
+		return ""
+	}
+	return strconv.Itoa(*job.ExitCode)
 }
 
 // reasonOf returns why a job ended as it did, or why a hold was taken.

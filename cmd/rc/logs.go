@@ -1,7 +1,7 @@
 package main
 
 type logsCmd struct {
-	Job    string `arg:"" help:"Job ID, or the beginning of one."`
+	Job    string `arg:"" help:"Job ID, or the beginning of one (3 characters or more)."`
 	Follow bool   `short:"f" help:"Go on until the job has ended."`
 }
 
@@ -21,5 +21,9 @@ func (v *logsCmd) Run(a *app) error {
 		return err
 	}
 	defer c.Close()
-	return c.Logs(a.ctx, v.Job, a.stdout, v.Follow)
+	job, err := resolveJob(a, c, v.Job)
+	if err != nil {
+		return err
+	}
+	return c.Logs(a.ctx, job, a.stdout, v.Follow)
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"time"
 
 	"github.com/alecthomas/kong"
 
@@ -39,15 +40,20 @@ type app struct {
 	stdout, stderr io.Writer
 	env            func(string) string
 	conf           config
+	now            func() time.Time // for ages in tables
+	forPrograms    bool             // errors go out as JSON
 	// ctx ends with errInterrupted at the first SIGINT or SIGTERM.
 	ctx context.Context
 }
+
+// clock is another one in tests.
+var clock = time.Now
 
 func main() { os.Exit(run()) }
 
 // run is main with its exit code returned, so that tests can be it.
 func run() int {
-	a := &app{stdout: os.Stdout, stderr: os.Stderr, env: os.Getenv}
+	a := &app{stdout: os.Stdout, stderr: os.Stderr, env: os.Getenv, now: clock}
 	var c cli
 	parser, err := kong.New(&c, kong.Name("rc"), kong.Description(description),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoExpandSubcommands: true, WrapUpperBound: helpWidth}),
@@ -59,6 +65,7 @@ func run() int {
 	if len(args) == 0 {
 		args = []string{"--help"}
 	}
+	a.forPrograms = forPrograms(args)
 	parsed, err := parser.Parse(args)
 	if err != nil {
 		return a.fail(&usageError{text: err.Error(), verb: verbOf(err)})

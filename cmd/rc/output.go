@@ -1,107 +1,101 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
-	"slices"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
 	"unicode"
-
-	"github.com/alecthomas/kong"
+	"unicode/utf16"
 )
-
-// The formats of a listing.
-const (
-	formatText = "text"
-	formatJSON = "json"
-)
-
-// format is the -o of a listing verb.
-type format struct {
-	Output string `short:"o" default:"text" enum:"text,json" help:"Output format: text or json."`
-}
-
-func (f format) json() bool { return f.Output == formatJSON }
-
-// bareFormat is an -o that may stand without a value and then means json, as
-// it did in the ancestor's rc devices.
-type bareFormat string
-
-// Decode takes the next word only if it names a format.
-func (f *bareFormat) Decode(ctx *kong.DecodeContext) error {
-	token := ctx.Scan.Peek()
-	word, isText := token.Value.(string)
-	word = strings.TrimPrefix(word, "=") // -o=json
-	attached := token.Type == kong.FlagValueToken || token.Type == kong.ShortFlagTailToken
-	switch {
-	case isText && slices.Contains([]string{formatText, formatJSON}, word) && (attached || token.Type == kong.UntypedToken):
-		ctx.Scan.Pop()
-		*f = bareFormat(word)
-	case attached:
-		return fmt.Errorf("must be one of %q,%q but got %q", formatText, formatJSON, word)
-	default:
-		*f = formatJSON
-	}
-	return nil
-}
-
-// table prints rows under a heading, columns aligned.
-func table(w io.Writer, heading string, rows [][]string) error {
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, strings.ReplaceAll(heading, "|", "\t"))
-	for _, row := range rows {
-		for i, cell := range row {
-			if row[i] = clean(cell); cell == "" {
-				row[i] = "-"
-			}
-		}
-		fmt.Fprintln(t, strings.Join(row, "\t"))
-	}
-	return t.Flush()
-}
 
 // printJSON prints v for programs: indented, or on one line.
 func printJSON(w io.Writer, v any, indent bool) error {
-	e := json.NewEncoder(w)
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
 	if indent {
 		e.SetIndent("", "  ")
 	}
-	return e.Encode(v)
+	if err := e.Encode(v); err != nil {
+		return err
+	}
+	_, err := w.Write(escapeJSON(b.Bytes()))
+	return err
 }
 
-// clean takes out of a text what would break a line or drive a terminal:
-// commands and reasons are other people's.
+// escapeJSON escapes what Go leaves bare in JSON and a terminal may obey or
+// hide. Such characters stand only inside of strings.
+func escapeJSON(data []byte) []byte {
+	if !bytes.ContainsFunc(data, hidden) {
+		return data
+	}
+	var b bytes.Buffer
+	for _, r := range string(data) {
+		if !hidden(r) {
+			b.WriteRune(r)
+			continue
+		}
+		for _, unit := range utf16.Encode([]rune{r}) {
+			fmt.Fprintf(&b, `\u%04x`, unit)
+		}
+	}
+	return b.Bytes()
+}
+
+// hidden reports whether a character shows as nothing, or drives a terminal.
+// Line ends and tabs are not among them.
+func hidden(r rune) bool {
+	return r != '\n' && r != '\t' && r != '\r' && (unicode.IsControl(r) || unicode.Is(unicode.Cf, r) || r == '\u2028' || r == '\u2029')
+}
+
+// clean makes text fit for a line that people read: commands, notes and
+// reasons are other people's. Line ends and tabs become spaces; what would
+// drive the terminal or hide in it shows as \x1b or \u202e.
 func clean(s string) string {
-	return strings.Map(func(r rune) rune {
+	if strings.IndexFunc(s, func(r rune) bool { return unicode.IsSpace(r) || hidden(r) }) < 0 {
+		return s
+	}
+	var b strings.Builder
+	for _, r := range s {
 		switch {
 		case r == '\n' || r == '\t' || r == '\r':
-			return ' '
-		case unicode.IsControl(r) || unicode.Is(unicode.Cf, r):
-			return '?'
+			b.WriteByte(' ')
+		case hidden(r) && r < 0x80:
+			fmt.Fprintf(&b, `\x%02x`, r)
+		case hidden(r) && r > 0xffff:
+			fmt.Fprintf(&b, `\U%08x`, r)
+		case hidden(r):
+			fmt.Fprintf(&b, `\u%04x`, r)
+		default:
+			b.WriteRune(r)
 		}
-		return r
-	}, s)
+	}
+	return b.String()
 }
 
 // maxCommand is how much of a command a table shows, in characters.
 const maxCommand = 100
 
-// commandLine prints a command so that a shell would read it back.
+// commandLine prints the beginning of a command so that a shell would read it
+// back.
 func commandLine(command []string) string {
-	var words []string
-	for _, word := range command {
-		words = append(words, quote(word))
-	}
-	line := []rune(strings.Join(words, " "))
+	line := []rune(wholeCommand(command))
 	if len(line) > maxCommand {
 		return string(line[:maxCommand-1]) + "…"
 	}
 	return string(line)
+}
+
+func wholeCommand(command []string) string {
+	var words []string
+	for _, word := range command {
+		words = append(words, quote(word))
+	}
+	return strings.Join(words, " ")
 }
 
 func quote(word string) string {
@@ -131,6 +125,25 @@ func age(seconds int64) string {
 		return strconv.FormatInt(seconds/day, 10) + "d"
 	}
 	return strconv.FormatInt(seconds/month, 10) + "mo"
+}
+
+// ago prints how far a time is from now, "" for none: 3m ago, in 2h.
+func ago(t *time.Time, now time.Time) string {
+	switch {
+	case t == nil || t.IsZero():
+		return ""
+	case t.After(now):
+		return "in " + age(int64(t.Sub(now)/time.Second))
+	}
+	return age(int64(now.Sub(*t)/time.Second)) + " ago"
+}
+
+// inFull prints a time for wide tables, "" for none.
+func inFull(t *time.Time) string {
+	if t == nil || t.IsZero() {
+		return ""
+	}
+	return t.UTC().Format(time.RFC3339)
 }
 
 // withNote appends a note in parentheses, if there is one.

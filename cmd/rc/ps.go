@@ -2,22 +2,26 @@ package main
 
 import (
 	"fmt"
+	"strconv"
+	"time"
 
 	"rcd/wire"
 )
 
-type psCmd struct{}
+type psCmd struct{ format }
 
 // Help is shown by rc ps --help.
 func (psCmd) Help() string {
-	return `Jobs that hold devices come first, then the queue in scheduling order. The number after "queued" counts within a device; all jobs that chose by selector are counted together.
+	return `Jobs that hold devices come first, then the queue in scheduling order. The number after "queued" counts within a device; all jobs that chose by selector are counted together. With -o json each job has it as queue_place.
 
-Example:
+Examples:
 
-    rc ps`
+    rc ps
+    rc ps -o wide
+    rc ps -o json`
 }
 
-func (psCmd) Run(a *app) error {
+func (v *psCmd) Run(a *app) error {
 	c, err := a.client()
 	if err != nil {
 		return err
@@ -27,17 +31,47 @@ func (psCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	var rows [][]string
-	row := func(job wire.Job, state string) {
-		rows = append(rows, []string{job.ID, job.DeviceID, state, job.Submitter, commandLine(job.Command)})
-	}
+	var jobs []psJob
 	for _, job := range state.Jobs {
-		row(job, job.State)
+		jobs = append(jobs, psJob{Job: job})
 	}
 	place := map[string]int{}
 	for _, job := range state.Queued {
 		place[job.DeviceID]++
-		row(job, fmt.Sprintf("queued (#%d)", place[job.DeviceID]))
+		jobs = append(jobs, psJob{Job: job, QueuePlace: place[job.DeviceID]})
 	}
-	return table(a.stdout, "JOB|DEVICE|STATE|SUBMITTER|COMMAND", rows)
+	return psListing(a.now()).print(a.stdout, v.Output, jobs, nil)
+}
+
+// psJob is a job with its place among those that were submitted to the same
+// device, from 1; 0 if it is not queued.
+type psJob struct {
+	wire.Job
+	QueuePlace int `json:"queue_place,omitempty"`
+}
+
+func (j psJob) state() string {
+	if j.QueuePlace > 0 {
+		return fmt.Sprintf("queued (#%d)", j.QueuePlace)
+	}
+	return j.State
+}
+
+func psListing(now time.Time) listing[psJob] {
+	return listing[psJob]{
+		name: func(j psJob) string { return j.ID },
+		columns: []column[psJob]{
+			{"JOB", allTables, func(j psJob) string { return j.ID }},
+			{"DEVICE", allTables, func(j psJob) string { return j.DeviceID }},
+			{"STATE", allTables, psJob.state},
+			{"SUBMITTER", allTables, func(j psJob) string { return j.Submitter }},
+			{"KIND", wideOnly, func(j psJob) string { return withNote(j.Kind, j.Reason) }},
+			{"SUBMITTED", wideOnly, func(j psJob) string { return ago(&j.SubmittedAt, now) }},
+			{"STARTED", wideOnly, func(j psJob) string { return ago(j.StartedAt, now) }},
+			{"PRIORITY", wideOnly, func(j psJob) string { return strconv.Itoa(j.Priority) }},
+			{"SELECTOR", wideOnly, func(j psJob) string { return j.Selector }},
+			{"COMMAND", narrowOnly, func(j psJob) string { return commandLine(j.Command) }},
+			{"COMMAND", wideOnly, func(j psJob) string { return wholeCommand(j.Command) }},
+		},
+	}
 }

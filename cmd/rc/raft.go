@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,6 +16,17 @@ type raftCmd struct {
 	Status raftStatusCmd `cmd:"" help:"Show one controller's own view of the cluster."`
 	Peers  raftPeersCmd  `cmd:"" help:"List the controllers."`
 	Log    raftLogCmd    `cmd:"" help:"Show the end of the replicated log."`
+}
+
+// Help is shown by rc raft --help.
+func (raftCmd) Help() string {
+	return `All of it works without a leader.
+
+Examples:
+
+    rc raft peers
+    rc raft status --node c2
+    rc raft log -n 20`
 }
 
 // nodeFlag chooses whom to ask.
@@ -47,10 +59,11 @@ func (v *raftStatusCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	if v.json() {
-		return printJSON(a.stdout, s, true)
-	}
-	t := tabwriter.NewWriter(a.stdout, 0, 0, 2, ' ', 0)
+	return v.show(a.stdout, s, s.Node, func() error { return printStatus(a.stdout, s) })
+}
+
+func printStatus(w io.Writer, s *wire.RaftStatus) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	line := func(name, value string) {
 		if value != "" {
 			fmt.Fprintf(t, "%s\t%s\n", name, clean(value))
@@ -114,27 +127,42 @@ func (v *raftPeersCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	if v.json() {
-		if peers == nil {
-			peers = []wire.RaftPeer{}
-		}
-		return printJSON(a.stdout, peers, true)
+	return peerListing.print(a.stdout, v.Output, peers, nil)
+}
+
+var peerListing = listing[wire.RaftPeer]{
+	name: func(p wire.RaftPeer) string { return p.ID },
+	columns: []column[wire.RaftPeer]{
+		{"ID", allTables, func(p wire.RaftPeer) string { return p.ID }},
+		{"LEADER", allTables, func(p wire.RaftPeer) string { return yesNo(p.Leader) }},
+		{"VOTER", allTables, func(p wire.RaftPeer) string { return yesNo(p.Voter) }},
+		{"ADDRESS", allTables, func(p wire.RaftPeer) string { return p.Address }},
+		{"HTTP", allTables, func(p wire.RaftPeer) string { return p.HTTP }},
+		{"LAST", allTables, func(p wire.RaftPeer) string { return ifHeard(p, p.LastLog) }},
+		{"APPLIED", allTables, func(p wire.RaftPeer) string { return ifHeard(p, p.Applied) }},
+		{"TERM", wideOnly, func(p wire.RaftPeer) string { return ifHeard(p, p.Term) }},
+		{"STATE", narrowOnly, peerState},
+		{"STATE", wideOnly, func(p wire.RaftPeer) string { return withNote(peerState(p), p.Halted) }},
+	},
+}
+
+func ifHeard(p wire.RaftPeer, n uint64) string {
+	if p.Reachable || p.Self {
+		return strconv.FormatUint(n, 10)
 	}
-	var rows [][]string
-	for _, p := range peers {
-		state, last, applied := "unreachable", "", ""
-		if p.Reachable || p.Self {
-			state, last, applied = "up", strconv.FormatUint(p.LastLog, 10), strconv.FormatUint(p.Applied, 10)
-		}
-		if p.Self {
-			state = "answering"
-		}
-		if p.Halted != "" {
-			state = "halted"
-		}
-		rows = append(rows, []string{p.ID, yesNo(p.Leader), yesNo(p.Voter), p.Address, p.HTTP, last, applied, state})
+	return ""
+}
+
+func peerState(p wire.RaftPeer) string {
+	switch {
+	case p.Halted != "":
+		return "halted"
+	case p.Self:
+		return "answering"
+	case p.Reachable:
+		return "up"
 	}
-	return table(a.stdout, "ID|LEADER|VOTER|ADDRESS|HTTP|LAST|APPLIED|STATE", rows)
+	return "unreachable"
 }
 
 func yesNo(b bool) string {
@@ -174,21 +202,24 @@ func (v *raftLogCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	if v.json() {
-		if log.Entries == nil {
-			log.Entries = []wire.RaftEntry{}
-		}
-		return printJSON(a.stdout, log.Entries, true)
-	}
-	var rows [][]string
-	for _, e := range log.Entries {
-		summary := e.Summary
-		if !e.Committed {
-			summary = strings.TrimSpace("uncommitted " + summary)
-		}
-		rows = append(rows, []string{
-			strconv.FormatUint(e.Index, 10), strconv.FormatUint(e.Term, 10), e.Time, e.Kind, summary,
-		})
-	}
-	return table(a.stdout, "INDEX|TERM|TIME|KIND|SUMMARY", rows)
+	return entryListing.print(a.stdout, v.Output, log.Entries, nil)
+}
+
+// entryListing prints times in full: they are laid beside those of the
+// controllers' logs.
+var entryListing = listing[wire.RaftEntry]{
+	name: func(e wire.RaftEntry) string { return strconv.FormatUint(e.Index, 10) },
+	columns: []column[wire.RaftEntry]{
+		{"INDEX", allTables, func(e wire.RaftEntry) string { return strconv.FormatUint(e.Index, 10) }},
+		{"POSITION", wideOnly, func(e wire.RaftEntry) string { return strconv.Itoa(e.Position) }},
+		{"TERM", allTables, func(e wire.RaftEntry) string { return strconv.FormatUint(e.Term, 10) }},
+		{"TIME", allTables, func(e wire.RaftEntry) string { return e.Time }},
+		{"KIND", allTables, func(e wire.RaftEntry) string { return e.Kind }},
+		{"SUMMARY", allTables, func(e wire.RaftEntry) string {
+			if !e.Committed {
+				return strings.TrimSpace("uncommitted " + e.Summary)
+			}
+			return e.Summary
+		}},
+	},
 }

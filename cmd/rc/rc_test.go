@@ -3,18 +3,29 @@ package main
 import (
 	"errors"
 	"flag"
+	"os"
 	"os/exec"
 	"strconv"
 	"testing"
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"rcd/agent/shim"
 )
 
 var update = flag.Bool("update", false, "write what rc prints into the scripts, where they compare it")
 
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"rc": main})
+	if len(os.Args) > 1 && os.Args[1] == "shim" {
+		os.Exit(shim.Main(os.Args[2:])) // see startAndEnd
+	}
+	testscript.Main(m, map[string]func(){"rc": func() {
+		if now, err := time.Parse(time.RFC3339, os.Getenv("RC_TEST_NOW")); err == nil {
+			clock = func() time.Time { return now }
+		}
+		main()
+	}})
 }
 
 // TestScripts runs rc against a fake controller. Each script in testdata reads
@@ -38,6 +49,7 @@ func TestScripts(t *testing.T) {
 			e.Setenv("RC_SUBMITTER", "ann@box")
 			e.Setenv("RC_CONFIG", e.WorkDir+"/absent.yaml")
 			e.Setenv("COLUMNS", "100")
+			e.Setenv("RC_TEST_NOW", "2026-01-02T03:14:06Z")
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){

@@ -141,7 +141,7 @@ func (r *runner) run(o client.SubmitOptions) error {
 	case err != nil && r.app.interrupted():
 		return r.takeBack(o, err)
 	case errors.Is(err, client.ErrNoDevice):
-		return fmt.Errorf("%s is busy and could not be queued; try again later, or leave out --no-wait to queue", r.verb.target())
+		return busyError(r.verb.target() + " is busy and could not be queued; try again later, or leave out --no-wait to queue")
 	case err != nil:
 		return err
 	}
@@ -162,7 +162,7 @@ func (r *runner) run(o client.SubmitOptions) error {
 		return r.interrupted()
 	case err != nil:
 		r.app.say("%s", sentence(err))
-		return r.leave("its end is not known yet")
+		return r.leave(err, "its end is not known yet")
 	}
 	r.job = job
 	return r.exit()
@@ -192,7 +192,7 @@ func (r *runner) waitInQueue() error {
 		return r.timedOut()
 	}
 	r.app.say("%s", sentence(err))
-	return r.leave("it may still be queued, or run by now")
+	return r.leave(err, "it may still be queued, or run by now")
 }
 
 // follow prints the job's output to its end. That the way to it was lost for
@@ -217,7 +217,7 @@ func (r *runner) follow() error {
 	case r.app.interrupted():
 		return r.interrupted()
 	case brokenPipe(err):
-		return r.leave("nobody reads its output here any more")
+		return r.leave(err, "nobody reads its output here any more")
 	default:
 		r.app.say("log stream ended: %s", sentence(err))
 	}
@@ -239,26 +239,10 @@ func (r *runner) exit() error {
 	return nil
 }
 
-// exitCode returns the code of rc for a job that has ended: 0 only for one
-// that succeeded.
-func exitCode(job *wire.Job) int {
-	switch {
-	case job.State == "succeeded":
-		return exitOK
-	case job.ExitCode == nil:
-		return exitFailed
-	}
-	// The system keeps eight bits of a code, and 0 would be a lie.
-	if code := *job.ExitCode & 0xff; code != 0 {
-		return code
-	}
-	return exitFailed
-}
-
-// leave ends rc while the job goes on.
-func (r *runner) leave(why string) error {
+// leave ends rc while the job goes on, with the exit code of err.
+func (r *runner) leave(err error, why string) error {
 	r.app.say("job %s goes on without rc: %s. Look: rc logs -f %s   End it: rc kill %s", r.job.ID, why, r.job.ID, r.job.ID)
-	return exitError(exitFailed)
+	return exitError(codeOf(err))
 }
 
 // brokenPipe reports whether whoever read rc's output is gone.

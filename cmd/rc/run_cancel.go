@@ -41,10 +41,10 @@ func (r *runner) timedOut() error {
 		return r.interrupted()
 	case err != nil:
 		r.app.say("job %s was still queued after %s, and could not be cancelled: %s", r.job.ID, r.verb.Timeout, sentence(err))
-		return r.leave("it may be queued or running")
+		return r.leave(err, "it may be queued or running")
 	case gone:
 		r.app.say("job %s was still queued after %s and is cancelled", r.job.ID, r.verb.Timeout)
-		return exitError(exitFailed)
+		return exitError(exitDeadline)
 	}
 	return nil // it got its device at the last moment
 }

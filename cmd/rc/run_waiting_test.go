@@ -49,7 +49,7 @@ func TestALatestStartIsToldAgainOnlyWhenItHasMoved(t *testing.T) {
 	reasons[0].Message = "box:gpu0 is held by\x1b eve."
 	e := wire.ExpectedStart{Earliest: &now}
 	q.look(&wire.JobView{QueuePosition: 1, Waiting: &wire.Waiting{Reasons: reasons, ExpectedStart: e}})
-	if got := out.String(); got != "rc: box:gpu0 is held by? eve; until when cannot be said\n" {
+	if got := out.String(); got != "rc: box:gpu0 is held by\\x1b eve; until when cannot be said\n" {
 		t.Errorf("%q", got)
 	}
 	q.look(&wire.JobView{QueuePosition: 1}) // an older controller

@@ -57,18 +57,32 @@ func (v *settingsCmd) Run(a *app) error {
 	if v.Name != "" {
 		now, ok := all.Settings[v.Name]
 		if !ok {
-			return fmt.Errorf("there is no setting %q; rc settings lists those there are", v.Name)
+			return absentError(fmt.Sprintf("there is no setting %q; rc settings lists those there are", v.Name))
 		}
 		all = &wire.Settings{Settings: map[string]int64{v.Name: now}, Defaults: map[string]int64{v.Name: all.Defaults[v.Name]}}
 	}
-	if v.json() {
-		return printJSON(a.stdout, all, true)
-	}
-	var rows [][]string
+	var rows []setting
 	for _, name := range slices.Sorted(maps.Keys(all.Settings)) {
-		rows = append(rows, []string{name, settingText(name, all.Settings[name]), settingText(name, all.Defaults[name])})
+		rows = append(rows, setting{name, all.Settings[name], all.Defaults[name]})
 	}
-	return table(a.stdout, "SETTING|VALUE|DEFAULT", rows)
+	return settingListing.print(a.stdout, v.Output, rows, all)
+}
+
+// setting is one line of -o jsonl; json and yaml print the API's own shape.
+type setting struct {
+	Name    string `json:"name"`
+	Value   int64  `json:"value"`
+	Default int64  `json:"default"`
+}
+
+var settingListing = listing[setting]{
+	name: func(s setting) string { return s.Name },
+	columns: []column[setting]{
+		{"SETTING", allTables, func(s setting) string { return s.Name }},
+		{"VALUE", allTables, func(s setting) string { return settingText(s.Name, s.Value) }},
+		{"DEFAULT", allTables, func(s setting) string { return settingText(s.Name, s.Default) }},
+		{"CHANGED", wideOnly, func(s setting) string { return yesNo(s.Value != s.Default) }},
+	},
 }
 
 const milliseconds = "_ms" // how names of durations end

@@ -21,9 +21,9 @@ func (v *whoamiCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	if v.json() {
-		return printJSON(a.stdout, map[string]string{"role": role, "submitter": a.conf.submitter}, true)
-	}
-	fmt.Fprintf(a.stdout, "role       %s\nsubmitter  %s\n", role, a.conf.submitter)
-	return nil
+	who := map[string]string{"role": role, "submitter": a.conf.submitter}
+	return v.show(a.stdout, who, a.conf.submitter, func() error {
+		_, err := fmt.Fprintf(a.stdout, "role       %s\nsubmitter  %s\n", role, clean(a.conf.submitter))
+		return err
+	})
 }

@@ -76,6 +76,7 @@ var elsewhere = map[string]string{
 	"go build -o bin/ ./cmd/rc ./cmd/rcd": "TestMain builds both",
 	"./bin/rcd dev":                       "TestDevNamesEveryProcessAndRestartsNone",
 	"rcd dev":                             "TestDevNamesEveryProcessAndRestartsNone",
+	"rc run -d box:gpu0 --no-wait -- python train.py":        "cmd/rc: testdata/run_exit.txtar", // a device takes a moment to be free again
 	"export RCD_CLUSTER_KEY=$(openssl rand -hex 32)":         "any secret does: see ClusterKey",
 	"export RC_TOKENS=s3cret:admin,ann:client,w0rker:worker": "TestTheOperatorsGuideFormsACluster",
 }

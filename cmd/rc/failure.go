@@ -1,0 +1,157 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+
+	"github.com/alecthomas/kong"
+
+	"rcd/client"
+	"rcd/wire"
+)
+
+// failure is what rc prints on stderr, as one line, instead of a sentence when
+// its output is for programs. All members are always there.
+type failure struct {
+	Code    string `json:"code"`    // the controllers' own, or usage, interrupted, not_found, failed
+	Message string `json:"message"` // one line
+	Hint    string `json:"hint"`    // what to do next; "" when the message says it
+	// RetryAfter is in seconds; 0: asking again changes nothing, or nobody
+	// knows when it would.
+	RetryAfter int64 `json:"retry_after"`
+	// RequestID is what a change was asked for under, "" for reads.
+	RequestID string `json:"request_id"`
+}
+
+// fail prints err, if it is one, and returns the exit code.
+func (a *app) fail(err error) int {
+	var code exitError
+	switch {
+	case err == nil:
+		return exitOK
+	case errors.As(err, &code):
+		return int(code)
+	}
+	var usage *usageError
+	if a.interrupted() && !errors.As(err, &usage) {
+		a.report(failure{Code: "interrupted", Message: "interrupted"}, "interrupted")
+		return exitInterrupted
+	}
+	if brokenPipe(err) {
+		return exitFailed // whoever read has seen enough
+	}
+	a.report(failureOf(err), sentence(err))
+	return codeOf(err)
+}
+
+// report says that something failed, as people or programs read it.
+func (a *app) report(f failure, text string) {
+	if !a.forPrograms {
+		a.say("%s", text)
+		return
+	}
+	line, err := json.Marshal(f)
+	if err != nil {
+		panic(err) // strings and a number
+	}
+	fmt.Fprintf(a.stderr, "%s\n", escapeJSON(line))
+}
+
+// failureOf takes an error apart for programs.
+func failureOf(err error) failure {
+	var (
+		usage   *usageError
+		absent  absentError
+		busy    busyError
+		outage  *client.OutageError
+		refusal *client.APIError
+	)
+	seconds := func(f float64) int64 { return int64(math.Ceil(f)) }
+	switch {
+	case errors.As(err, &usage):
+		return failure{Code: "usage", Message: usage.text, Hint: usage.hint()}
+	case errors.As(err, &absent):
+		return failure{Code: wire.CodeNotFound, Message: absent.Error()}
+	case errors.As(err, &busy):
+		return failure{Code: wire.CodeNoDevice, Message: busy.Error()}
+	case errors.As(err, &outage):
+		return failure{Code: outage.Code(), Message: outage.Message(), Hint: outage.Hint(),
+			RetryAfter: seconds(outage.RetryAfter().Seconds()), RequestID: outage.RequestID}
+	case errors.As(err, &refusal):
+		return failure{Code: refusal.Code, Message: refusal.Message, Hint: hints[codeOf(err)],
+			RetryAfter: seconds(refusal.RetryAfter.Seconds()), RequestID: refusal.RequestID}
+	}
+	return failure{Code: "failed", Message: err.Error()}
+}
+
+// hints say what to do about a refusal, by exit code; its message often says
+// more.
+var hints = map[int]string{
+	exitNotFound:  "rc jobs and rc devices list what there is",
+	exitForbidden: "rc whoami shows whom rc acts as and what the token allows",
+	exitBusy:      "ask again later, or leave out --no-wait to queue",
+}
+
+// sentence prints an error as "code: sentence". The layers around a refusal or
+// an outage say nothing that a person needs.
+func sentence(err error) string {
+	var refusal *client.APIError
+	var outage *client.OutageError
+	switch {
+	case errors.As(err, &outage):
+		return outage.Error()
+	case errors.As(err, &refusal):
+		return refusal.Error()
+	}
+	return err.Error()
+}
+
+// verbOf returns the verb that a parse error is about.
+func verbOf(err error) string {
+	var parse *kong.ParseError
+	if !errors.As(err, &parse) {
+		return ""
+	}
+	var verb []string
+	for _, step := range parse.Context.Path {
+		if step.Command != nil {
+			verb = append(verb, step.Command.Name)
+		}
+	}
+	return strings.Join(verb, " ")
+}
+
+// forPrograms reports whether the words of a command line ask for JSON. It
+// reads them itself, because a line that cannot be parsed has its error
+// printed in this form as well.
+func forPrograms(words []string) bool {
+	asked, verb := false, ""
+	for i, word := range words {
+		switch {
+		case word == "--":
+			return asked
+		case verb == "" && !strings.HasPrefix(word, "-"):
+			if i > 0 && words[i-1] == "--context" {
+				continue // its value
+			}
+			if verb = word; verb == "run" || verb == "exec" {
+				return false // they list nothing, and what follows may be the job's
+			}
+		case word == "--json":
+			asked = true
+		case word == "-o" || word == "--output":
+			next := append(words[i+1:], "")[0]
+			asked = isJSON(next) || verb == "devices" && (next == "" || strings.HasPrefix(next, "-"))
+		case strings.HasPrefix(word, "-o"):
+			asked = isJSON(strings.TrimPrefix(word[len("-o"):], "="))
+		case strings.HasPrefix(word, "--output="):
+			asked = isJSON(strings.TrimPrefix(word, "--output="))
+		}
+	}
+	return asked
+}
+
+func isJSON(output string) bool { return output == formatJSON || output == formatJSONL }
