@@ -5,57 +5,144 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"os/user"
 	"path/filepath"
+	"slices"
 	"strings"
 
+	"rcd/client"
 	"rcd/internal/yamlconf"
 )
 
 // config is whom to ask and as whom. Flags come before the environment, the
-// environment before the file; no flag sets addresses or the token, so that
-// neither stands in a process list.
+// environment before the context, the context before what stands at the top of
+// the file. No flag sets addresses or the token, so that neither stands in a
+// process list; --context, which names both, is the flag.
 type config struct {
 	controllers []string
 	token       string
 	submitter   string
+
+	context string // its name, "" for none
+	from    origins
+	// err is why the context asked for cannot be had; nobody is asked then.
+	err error
+}
+
+// origins say where each part of the configuration comes from.
+type origins struct{ controllers, token, submitter, context string }
+
+// cluster is what a context names. The same keys at the top of the file are the
+// context of whoever has chosen none.
+type cluster struct {
+	Controller  string   `yaml:"controller"` // the ancestor's key; several are separated by commas
+	Controllers []string `yaml:"controllers"`
+	Token       string   `yaml:"token"`
+	Submitter   string   `yaml:"submitter"`
+}
+
+// addresses joins both keys, as RC_CONTROLLER writes them.
+func (c cluster) addresses() string {
+	return strings.Join(splitAddresses(strings.Join(append(slices.Clone(c.Controllers), c.Controller), ",")), ",")
 }
 
 // configFile is the file's shape. Other programs may keep more in it.
 type configFile struct {
-	Controller string `yaml:"controller"`
-	Token      string `yaml:"token"`
-	Submitter  string `yaml:"submitter"`
+	Top            cluster            `yaml:",inline"`
+	Contexts       map[string]cluster `yaml:"contexts"`
+	CurrentContext string             `yaml:"current-context"`
 }
 
-// loadConfig reads environment and file. A file that is absent is fine; one
-// that cannot be read costs one warning and counts as empty.
-func loadConfig(env func(string) string, stderr io.Writer) config {
+// readConfigFile reads the file at path. One that is absent is empty.
+func readConfigFile(path string) (configFile, error) {
 	var file configFile
-	if path := configPath(env); path != "" {
-		data, err := os.ReadFile(path)
-		if err == nil {
-			err = yamlconf.DecodeLoose(path, data, &file)
+	if path == "" {
+		return file, nil
+	}
+	data, err := os.ReadFile(path)
+	if err == nil {
+		err = yamlconf.DecodeLoose(path, data, &file)
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return configFile{}, err
+	}
+	return file, nil
+}
+
+// loadConfig reads flag, environment and file. A file that is absent is fine;
+// one that cannot be read costs one warning and counts as empty.
+func loadConfig(flag string, env func(string) string, stderr io.Writer) config {
+	path := configPath(env)
+	file, err := readConfigFile(path)
+	if err != nil {
+		fmt.Fprintf(stderr, "rc: warning: %v; the file is ignored\n", err)
+	}
+	c := config{}
+	c.context, c.from.context = pick(source{"--context", flag}, source{"RC_CONTEXT", env("RC_CONTEXT")},
+		source{"current-context of " + path, file.CurrentContext})
+	chosen, from := file.Top, path
+	if c.context != "" {
+		var known bool
+		if chosen, known = file.Contexts[c.context]; !known {
+			c.err = file.noContext(path, c.context, c.from.context)
 		}
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			fmt.Fprintf(stderr, "rc: warning: %v; the file is ignored\n", err)
-			file = configFile{}
+		from = fmt.Sprintf("context %s of %s", c.context, path)
+	}
+	// The flag comes before the environment in all that its context says.
+	order := func(variable, value string) []source {
+		inFile, inEnv := source{from, value}, source{variable, env(variable)}
+		if c.from.context == "--context" {
+			return []source{inFile, inEnv}
 		}
+		return []source{inEnv, inFile}
 	}
-	c := config{
-		token:     firstOf(env("RC_TOKEN"), file.Token),
-		submitter: firstOf(env("RC_SUBMITTER"), file.Submitter),
-	}
-	for address := range strings.SplitSeq(firstOf(env("RC_CONTROLLER"), file.Controller), ",") {
-		if address = strings.TrimSpace(address); address != "" {
-			c.controllers = append(c.controllers, address)
-		}
-	}
-	if c.submitter == "" {
-		c.submitter = defaultSubmitter(env)
-	}
+	var addresses string
+	addresses, c.from.controllers = pick(append(order("RC_CONTROLLER", chosen.addresses()),
+		source{"default", client.DefaultController})...)
+	c.token, c.from.token = pick(order("RC_TOKEN", chosen.Token)...)
+	c.submitter, c.from.submitter = pick(append(order("RC_SUBMITTER", chosen.Submitter),
+		source{path, file.Top.Submitter}, // one person in all contexts that say nothing else
+		source{"default", defaultSubmitter(env)})...)
+	c.controllers = splitAddresses(addresses)
 	return c
+}
+
+// splitAddresses takes apart a list separated by commas. It is never nil.
+func splitAddresses(list string) []string {
+	addresses := []string{}
+	for address := range strings.SplitSeq(list, ",") {
+		if address = strings.TrimSpace(address); address != "" {
+			addresses = append(addresses, address)
+		}
+	}
+	return addresses
+}
+
+// noContext says that the file has no context of that name.
+func (f configFile) noContext(path, name, from string) error {
+	has := "it has none"
+	if len(f.Contexts) > 0 {
+		has = "it has " + strings.Join(slices.Sorted(maps.Keys(f.Contexts)), ", ")
+	}
+	if path == "" {
+		path = "the configuration file, which has no place without a home directory"
+	}
+	return absentError(fmt.Sprintf("there is no context %s, which %s asks for, in %s; %s", clean(name), clean(from), path, has))
+}
+
+// source is a value and where it comes from.
+type source struct{ from, value string }
+
+// pick returns the first value that is not blank, trimmed, and its source.
+func pick(sources ...source) (value, from string) {
+	for _, s := range sources {
+		if value := strings.TrimSpace(s.value); value != "" {
+			return value, s.from
+		}
+	}
+	return "", ""
 }
 
 func configPath(env func(string) string) string {

@@ -26,6 +26,10 @@ type cli struct {
 	Raft     raftCmd     `cmd:"" help:"Look at the controllers and at their replicated log."`
 	Whoami   whoamiCmd   `cmd:"" help:"Show what the token allows and whom jobs are submitted as."`
 	Version  versionCmd  `cmd:"" help:"Print the version."`
+
+	Context contextCmd `cmd:"" help:"List the clusters that rc knows, and choose one."`
+
+	ContextName string `name:"context" placeholder:"NAME" help:"Cluster to ask, of those that rc context list shows."`
 }
 
 const description = `Lease whole devices and run work on the host that has them.
@@ -33,7 +37,16 @@ const description = `Lease whole devices and run work on the host that has them.
 RC_CONTROLLER lists the addresses of any controllers, separated by commas; any
 of them will do. RC_TOKEN is the token, RC_SUBMITTER whom jobs are submitted as.
 The file $RC_CONFIG, or rc/config.yaml in the user's configuration folder, may
-give the same as controller, token and submitter.`
+give the same as controller, token and submitter, or several clusters: see rc
+context --help.
+
+Examples:
+
+    rc devices
+    rc run --select 'vram>=40G' -- python train.py
+    rc ps
+    rc logs -f j-48213
+    rc kill j-48213`
 
 // app is what verbs work with.
 type app struct {
@@ -55,9 +68,7 @@ func main() { os.Exit(run()) }
 func run() int {
 	a := &app{stdout: os.Stdout, stderr: os.Stderr, env: os.Getenv, now: clock}
 	var c cli
-	parser, err := kong.New(&c, kong.Name("rc"), kong.Description(description),
-		kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoExpandSubcommands: true, WrapUpperBound: helpWidth}),
-		kong.Writers(a.stdout, a.stderr), kong.Bind(a))
+	parser, err := newParser(&c, a.stdout, a.stderr)
 	if err != nil {
 		panic(err) // a mistake in the structs, seen by any test
 	}
@@ -70,11 +81,17 @@ func run() int {
 	if err != nil {
 		return a.fail(&usageError{text: err.Error(), verb: verbOf(err)})
 	}
-	a.conf = loadConfig(a.env, a.stderr)
+	a.conf = loadConfig(c.ContextName, a.env, a.stderr)
 	ctx, stop := interruptible(context.Background())
 	defer stop()
 	a.ctx = ctx
-	return a.fail(parsed.Run())
+	return a.fail(parsed.Run(a))
+}
+
+func newParser(c *cli, stdout, stderr io.Writer) (*kong.Kong, error) {
+	return kong.New(c, kong.Name("rc"), kong.Description(description),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoExpandSubcommands: true, WrapUpperBound: helpWidth}),
+		kong.Writers(stdout, stderr))
 }
 
 // helpWidth keeps help readable on wide screens.
@@ -82,13 +99,16 @@ const helpWidth = 100
 
 // client makes the client of all verbs.
 func (a *app) client() (*client.Client, error) {
+	if a.conf.err != nil {
+		return nil, a.conf.err
+	}
 	c, err := client.New(client.Options{
 		Controllers: a.conf.controllers,
 		Token:       a.conf.token,
 		Notify:      func(n client.Notice) { a.say("%s", n) },
 	})
 	if err != nil {
-		return nil, &usageError{text: "RC_CONTROLLER: " + err.Error()}
+		return nil, &usageError{text: a.conf.from.controllers + ": " + err.Error()}
 	}
 	return c, nil
 }
