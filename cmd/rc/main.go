@@ -25,9 +25,12 @@ type cli struct {
 	Settings settingsCmd `cmd:"" help:"Show the replicated settings, or change one (admin)."`
 	Raft     raftCmd     `cmd:"" help:"Look at the controllers and at their replicated log."`
 	Whoami   whoamiCmd   `cmd:"" help:"Show what the token allows and whom jobs are submitted as."`
-	Version  versionCmd  `cmd:"" help:"Print the version."`
+	Version  versionCmd  `cmd:"" help:"Print the versions of rc and of the cluster."`
 
-	Context contextCmd `cmd:"" help:"List the clusters that rc knows, and choose one."`
+	Context    contextCmd    `cmd:"" help:"List the clusters that rc knows, and choose one."`
+	Completion completionCmd `cmd:"" help:"Print the completion script of a shell."`
+	Serve      serveCmd      `cmd:"" hidden:""`
+	Worker     workerCmd     `cmd:"" hidden:""`
 
 	ContextName string `name:"context" placeholder:"NAME" help:"Cluster to ask, of those that rc context list shows."`
 }
@@ -75,6 +78,9 @@ func run() int {
 	args := os.Args[1:]
 	if len(args) == 0 {
 		args = []string{"--help"}
+	}
+	if args[0] == completeVerb {
+		return a.complete(parser.Model.Node, args[1:])
 	}
 	a.forPrograms = forPrograms(args)
 	parsed, err := parser.Parse(args)

@@ -76,9 +76,16 @@ var elsewhere = map[string]string{
 	"go build -o bin/ ./cmd/rc ./cmd/rcd": "TestMain builds both",
 	"./bin/rcd dev":                       "TestDevNamesEveryProcessAndRestartsNone",
 	"rcd dev":                             "TestDevNamesEveryProcessAndRestartsNone",
-	"rc run -d box:gpu0 --no-wait -- python train.py":        "cmd/rc: testdata/run_exit.txtar", // a device takes a moment to be free again
-	"export RCD_CLUSTER_KEY=$(openssl rand -hex 32)":         "any secret does: see ClusterKey",
-	"export RC_TOKENS=s3cret:admin,ann:client,w0rker:worker": "TestTheOperatorsGuideFormsACluster",
+	"rc logs -f j-48213":                  "cmd/rc: testdata/logs.txtar",
+	"rc kill j-48213":                     "cmd/rc: testdata/run_interrupt.txtar",
+	"rc context use lab":                  "cmd/rc: testdata/contexts.txtar",
+	"rc --context home devices":           "cmd/rc: testdata/contexts.txtar",
+	"rc completion bash > ~/.local/share/bash-completion/completions/rc": "cmd/rc: testdata/completion_shells.txtar",
+	"rc completion zsh > ~/.zfunc/_rc":                                   "cmd/rc: testdata/completion_shells.txtar",
+	"rc completion fish > ~/.config/fish/completions/rc.fish":            "cmd/rc: testdata/completion_shells.txtar",
+	"rc run -d box:gpu0 --no-wait -- python train.py":                    "cmd/rc: testdata/run_exit.txtar", // a device takes a moment to be free again
+	"export RCD_CLUSTER_KEY=$(openssl rand -hex 32)":                     "any secret does: see ClusterKey",
+	"export RC_TOKENS=s3cret:admin,ann:client,w0rker:worker":             "TestTheOperatorsGuideFormsACluster",
 }
 
 func TestEveryCommandOfTheDocsRuns(t *testing.T) {
