@@ -37,19 +37,17 @@ func (c *Client) WaitScheduled(ctx context.Context, id string, onPosition func(i
 // WatchQueued is WaitScheduled that calls onLook with what it sees each time
 // that the job is still queued, twice a second.
 func (c *Client) WatchQueued(ctx context.Context, id string, onLook func(*wire.JobView)) (*wire.Job, error) {
-	for {
-		view, err := c.jobView(ctx, id, c.longPatience)
-		if err != nil {
-			return nil, fmt.Errorf("wait for job %s to leave the queue: %w", id, err)
-		}
+	view, err := c.Watch(ctx, id, func(view *wire.JobView) bool {
 		if view.Job.State != model.JobQueued.String() {
-			return &view.Job, nil
+			return true
 		}
 		onLook(view)
-		if err := pause(ctx, pollEvery); err != nil {
-			return nil, err
-		}
+		return false
+	})
+	if err != nil {
+		return nil, err
 	}
+	return &view.Job, nil
 }
 
 // WaitTerminal looks at a job until it has ended, and returns it. maxWait
@@ -61,18 +59,35 @@ func (c *Client) WaitTerminal(ctx context.Context, id string, maxWait time.Durat
 		ctx, cancel = context.WithTimeout(ctx, maxWait)
 		defer cancel()
 	}
+	view, err := c.Watch(ctx, id, func(view *wire.JobView) bool { return Terminal(&view.Job) })
+	if err != nil {
+		return nil, err
+	}
+	return &view.Job, nil
+}
+
+// Watch looks at a job, at once and then twice a second, until look reports
+// that it has seen enough, and returns what it saw then. id may be a unique
+// prefix, and is one job from the first look on. Every wait for a job is this
+// one function.
+//
+// It outlasts any outage shorter than the long patience. Its error names the
+// job and the state it was last seen in, and says nothing about the job; of
+// the context's end see WaitScheduled.
+func (c *Client) Watch(ctx context.Context, id string, look func(*wire.JobView) bool) (*wire.JobView, error) {
 	state := "not seen"
 	for {
 		view, err := c.jobView(ctx, id, c.longPatience)
+		if err == nil {
+			// A prefix that fits one job now may fit two of them tomorrow.
+			id, state = view.Job.ID, view.Job.State
+			if look(view) {
+				return view, nil
+			}
+			err = pause(ctx, pollEvery)
+		}
 		if err != nil {
-			return nil, fmt.Errorf("wait for job %s to end (last state: %s): %w", id, state, err)
-		}
-		state = view.Job.State
-		if Terminal(&view.Job) {
-			return &view.Job, nil
-		}
-		if err := pause(ctx, pollEvery); err != nil {
-			return nil, fmt.Errorf("wait for job %s to end (last state: %s): %w", id, state, err)
+			return nil, fmt.Errorf("wait for job %s (last state: %s): %w", id, state, err)
 		}
 	}
 }
