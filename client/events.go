@@ -31,10 +31,14 @@ type Event struct {
 	// after. Empty from controllers that give none.
 	ID string `json:"id,omitempty"`
 	// Reset says that events may be missing before this one: look at the state
-	// anew. The fields below are then empty.
+	// anew. Of the fields below it may have any or none.
 	Reset bool      `json:"reset,omitempty"`
 	Kind  string    `json:"kind,omitempty"` // "jobs" or "devices"
 	At    time.Time `json:"at,omitzero"`
+	// Name says what happened and DeviceID to which device, from controllers
+	// that say so.
+	Name     string `json:"event,omitempty"`
+	DeviceID string `json:"device_id,omitempty"`
 	// Payload is JSON in the shape of the kind; nil for none.
 	Payload json.RawMessage `json:"payload,omitempty"`
 }
@@ -293,15 +297,13 @@ func (m *message) add(line []byte) {
 // eventReset is the name of the message that stands for missing ones.
 const eventReset = "reset"
 
-// event reads the message's data.
+// event reads the message's data. What a reset says besides is for people.
 func (m *message) event() (Event, error) {
-	if m.name == eventReset {
-		return Event{ID: m.id, Reset: true}, nil
-	}
-	e := Event{}
-	if err := json.Unmarshal(m.data, &e); err != nil {
+	var e Event
+	reset := m.name == eventReset
+	if err := json.Unmarshal(m.data, &e); err != nil && !reset {
 		return e, fmt.Errorf("event %q of the controllers: %w; they may be of another version than this client", m.id, err)
 	}
-	e.ID, e.Reset = m.id, false
+	e.ID, e.Reset = m.id, reset
 	return e, nil
 }

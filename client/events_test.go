@@ -46,7 +46,7 @@ func events(t *testing.T, c *Client, o EventsOptions, until string) (seen []stri
 	last, err = c.Events(t.Context(), o, func(e Event) error {
 		word := e.ID + string(e.Payload)
 		if e.Reset {
-			word = "reset" + e.ID
+			word = "reset" + e.ID + string(e.Payload)
 		}
 		if _, state, ok := strings.Cut(string(e.Payload), `"state":"`); ok {
 			word = e.ID + ":" + strings.TrimSuffix(state, `"}`)
@@ -89,11 +89,11 @@ func TestEventsBeginBehindTheOneGivenAndPassAResetOn(t *testing.T) {
 			if got := r.Header.Get(headerLastEventID); got != "3.1" {
 				t.Errorf("asked for what comes after %q", got)
 			}
-			sends(true, "id: 9.0\nevent: reset\ndata: {}\n\n", event("9.1", "running"))(w, r)
+			sends(true, "id: 9.0\nevent: reset\ndata: {\"payload\":{\"reason\":\"old\"}}\n\n", event("9.1", "running"))(w, r)
 		})
 		c, _ := n.client(t, Options{})
 		got, last, _ := events(t, c, EventsOptions{LastEventID: "3.1"}, "running")
-		if !slices.Equal(got, []string{"reset9.0", "9.1:running"}) || last != "9.0" {
+		if !slices.Equal(got, []string{`reset9.0{"reason":"old"}`, "9.1:running"}) || last != "9.0" {
 			t.Fatalf("events %q, to go on behind %q", got, last)
 		}
 	})
@@ -115,7 +115,7 @@ func TestABreakWithoutEventIDsIsAReset(t *testing.T) {
 
 func TestAPlaceWithoutAnEventIsRemembered(t *testing.T) {
 	bubble(t, func(t *testing.T, n *network) {
-		n.serve(t, "a:1", "c1", sends(false, "id: 5.0\n\n"))
+		n.serve(t, "a:1", "c1", sends(false, ": alive\nid: 5.0\n\n"))
 		n.serve(t, "b:1", "c2", func(w http.ResponseWriter, r *http.Request) {
 			sends(true, event(r.Header.Get(headerLastEventID)+"+", "running"))(w, r)
 		})

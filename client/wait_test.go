@@ -105,3 +105,26 @@ func TestUnknownStateIsNoEnd(t *testing.T) {
 		}
 	}
 }
+
+// A job that is submitted later must not make a wait ambiguous.
+func TestAWaitByPrefixStaysWithTheJobThatItFitted(t *testing.T) {
+	bubble(t, func(t *testing.T, n *network) {
+		asked := 0
+		exact := life(view("queued", 1), view("running", 0), view("succeeded", 0))
+		n.serve(t, "a:1", "c1", func(w http.ResponseWriter, r *http.Request) {
+			switch {
+			case r.URL.Path != "/v1/jobs/j-":
+				exact(w, r)
+			case asked > 0:
+				answerError(w, 400, wire.CodeAmbiguous)
+			default:
+				asked++
+				answerJSON(w, 200, view("queued", 1))
+			}
+		})
+		c, _ := n.client(t, Options{})
+		if job, err := c.WaitTerminal(t.Context(), "j-", 0); err != nil || job.State != "succeeded" {
+			t.Fatalf("job %v, error %v", job, err)
+		}
+	})
+}
