@@ -153,8 +153,9 @@ func exitOfFailedStart(job *wire.Job) int {
 		return exitNotStarted
 	}
 	name := job.Command[0]
+	rest, missing := strings.CutPrefix(job.KillReason, "start: run "+name+": no such file or directory")
 	if strings.HasPrefix(job.KillReason, "start: "+name+": command not found in PATH ") ||
-		job.KillReason == "start: run "+name+": no such file or directory" {
+		missing && (rest == "" || strings.HasPrefix(rest, "; ")) {
 		return exitNoProgram
 	}
 	return exitNotStarted
