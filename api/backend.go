@@ -44,6 +44,11 @@ type Backend interface {
 	// yet; the edge asks again until the request's deadline.
 	Read(ctx context.Context, o ReadOptions) (*fsm.View, ReadInfo, error)
 
+	// Events returns the events that this node keeps, always the same log. The
+	// log never runs ahead of Read: who learns of an event there and reads
+	// finds it in the state.
+	Events() *EventLog
+
 	// Attached reports whether a host has a control session with this node.
 	Attached(host string) bool
 

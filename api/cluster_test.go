@@ -66,6 +66,7 @@ type node struct {
 	halted   atomic.Pointer[string]
 	heard    map[string]time.Duration // by stale reads
 	heardAge time.Duration
+	events   *EventLog
 }
 
 func newCluster(t *testing.T, ids ...string) *cluster {
@@ -94,7 +95,7 @@ func newCluster(t *testing.T, ids ...string) *cluster {
 		}()
 	}
 	for _, id := range ids {
-		n := &node{id: id, cluster: c, api: newPipeListener(id), forward: newPipeListener(id)}
+		n := &node{id: id, cluster: c, api: newPipeListener(id), forward: newPipeListener(id), events: NewEventLog()}
 		n.peers = NewPeerClient(func(ctx context.Context, to string) (net.Conn, error) {
 			return c.nodes[to].forward.dial(ctx)
 		})
@@ -147,9 +148,12 @@ func (c *cluster) apply(cmd []byte) (command.Result, uint64, error) {
 		return command.Result{}, 0, err
 	}
 	c.index++
-	results, _, err := c.machine.Apply(c.index, c.term, entry)
+	results, events, err := c.machine.Apply(c.index, c.term, entry)
 	if err != nil {
 		return command.Result{}, 0, err
+	}
+	for _, n := range c.nodes {
+		n.events.Applied(c.machine.View(), events)
 	}
 	return results[0], c.index, nil
 }
@@ -352,6 +356,8 @@ func (n *node) Read(_ context.Context, o ReadOptions) (*fsm.View, ReadInfo, erro
 	}
 	return c.machine.View(), info, nil
 }
+
+func (n *node) Events() *EventLog { return n.events }
 
 func (n *node) Attached(string) bool { return !n.detached.Load() }
 

@@ -10,14 +10,14 @@ import (
 
 // describe tells all that is known of one device.
 func (s *server) describe(w http.ResponseWriter, r *http.Request, _ Identity) error {
-	v, err := s.viewFor(r, true)
+	id := r.PathValue("id")
+	v, err := s.viewWhen(r, true, deviceConcerns(id))
 	if err != nil {
 		return err
 	}
-	id := r.PathValue("id")
-	device := v.Device(id)
-	if device == nil {
-		return refuse(http.StatusNotFound, wire.CodeNotFound, "there is no device %q; rc devices lists those there are", id)
+	device, err := v.device(id)
+	if err != nil {
+		return err
 	}
 	about := v.deviceView(device)
 	out := wire.Describe{
@@ -39,6 +39,14 @@ func (s *server) describe(w http.ResponseWriter, r *http.Request, _ Identity) er
 	v.describeSheet(device, &out)
 	v.describeReturns(device, &out)
 	return s.send(w, v.reply(w, out))
+}
+
+// device returns the device of an ID.
+func (v *view) device(id string) (*model.Device, error) {
+	if d := v.Device(id); d != nil {
+		return d, nil
+	}
+	return nil, refuse(http.StatusNotFound, wire.CodeNotFound, "there is no device %q; rc devices lists those there are", id)
 }
 
 func (v *view) describeSheet(device *model.Device, out *wire.Describe) {

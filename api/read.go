@@ -35,7 +35,7 @@ func (s *server) jobs(w http.ResponseWriter, r *http.Request, _ Identity) error 
 		}
 		filter.State = &state
 	}
-	v, err := s.viewFor(r, false)
+	v, err := s.viewWhen(r, false, jobsConcern(filter))
 	if err != nil {
 		return err
 	}
@@ -43,7 +43,7 @@ func (s *server) jobs(w http.ResponseWriter, r *http.Request, _ Identity) error 
 }
 
 func (s *server) job(w http.ResponseWriter, r *http.Request, _ Identity) error {
-	v, err := s.viewFor(r, false)
+	v, err := s.viewWhen(r, false, jobConcerns(r.PathValue("id")))
 	if err != nil {
 		return err
 	}
@@ -55,7 +55,7 @@ func (s *server) job(w http.ResponseWriter, r *http.Request, _ Identity) error {
 }
 
 func (s *server) devices(w http.ResponseWriter, r *http.Request, _ Identity) error {
-	v, err := s.viewFor(r, true)
+	v, err := s.viewWhen(r, true, devicesConcern)
 	if err != nil {
 		return err
 	}
@@ -63,7 +63,7 @@ func (s *server) devices(w http.ResponseWriter, r *http.Request, _ Identity) err
 }
 
 func (s *server) state(w http.ResponseWriter, r *http.Request, _ Identity) error {
-	v, err := s.viewFor(r, true)
+	v, err := s.viewWhen(r, true, stateConcerns)
 	if err != nil {
 		return err
 	}

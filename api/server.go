@@ -77,6 +77,7 @@ type server struct {
 	mux      *http.ServeMux
 	writes   chan struct{} // a slot for each request that changes something
 	readers  chan struct{} // a slot for each log or stream
+	waiters  chan struct{} // a slot for each read that waits for a change
 }
 
 func newServer(config Config, backend Backend) *server {
@@ -86,6 +87,7 @@ func newServer(config Config, backend Backend) *server {
 		mux:     http.NewServeMux(),
 		writes:  make(chan struct{}, maxWrites),
 		readers: make(chan struct{}, maxReaders),
+		waiters: make(chan struct{}, maxWaiters),
 	}
 }
 

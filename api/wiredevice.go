@@ -43,18 +43,6 @@ func wireLabels(d *model.Device) []wire.Label {
 	return labels
 }
 
-func (v *view) wireDevice(d *model.Device) wire.Device {
-	return wire.Device{
-		ID:              d.ID,
-		Host:            d.Host,
-		Name:            d.Name,
-		WorkerID:        workerID(d.Host),
-		State:           d.State.String(),
-		LastHeartbeatAt: v.lastHeard(d.Host).UTC().Truncate(time.Second),
-		Labels:          wireLabels(d),
-	}
-}
-
 // quarantineReason is what a person reads: the detail when there is one, else
 // the category.
 func quarantineReason(d *model.Device) string {
@@ -64,10 +52,66 @@ func quarantineReason(d *model.Device) string {
 	return cmp.Or(d.Detail, d.Reason.String())
 }
 
+// deviceFacts are a device and what a view of it shows beside: rows, which never
+// change, and times.
+type deviceFacts struct {
+	device  *model.Device
+	lease   *model.Lease // nil: free
+	command []string     // of the job that holds it
+	heard   time.Time
+	now     time.Time
+}
+
+func (v *view) factsOf(d *model.Device) deviceFacts {
+	f := deviceFacts{device: d, heard: v.lastHeard(d.Host), now: v.now}
+	if d.Lease != 0 {
+		f.lease = v.Lease(d.Lease)
+	}
+	if f.lease != nil && len(f.lease.Jobs) > 0 {
+		if job := v.Job(f.lease.Jobs[0]); job != nil {
+			f.command = job.Command
+		}
+	}
+	return f
+}
+
+// bytes is about what the facts keep from being freed.
+func (f *deviceFacts) bytes() int {
+	if f == nil {
+		return 0
+	}
+	n := 256
+	for _, labels := range [][]model.Label{f.device.Declared, f.device.Detected} {
+		for _, l := range labels {
+			n += 48 + len(l.Key) + len(l.Value)
+		}
+	}
+	for _, word := range f.command {
+		n += 16 + len(word)
+	}
+	return n
+}
+
 func (v *view) deviceView(d *model.Device) wire.DeviceView {
+	facts := v.factsOf(d)
+	return facts.view()
+}
+
+// view is the device as the API shows it.
+func (f *deviceFacts) view() wire.DeviceView {
+	d := f.device
+	since := func(t time.Time) int64 { return int64(f.now.Sub(t) / time.Second) }
 	out := wire.DeviceView{
-		Device:              v.wireDevice(d),
-		HeartbeatAgeSeconds: v.seconds(v.lastHeard(d.Host)),
+		Device: wire.Device{
+			ID:              d.ID,
+			Host:            d.Host,
+			Name:            d.Name,
+			WorkerID:        workerID(d.Host),
+			State:           d.State.String(),
+			LastHeartbeatAt: f.heard.UTC().Truncate(time.Second),
+			Labels:          wireLabels(d),
+		},
+		HeartbeatAgeSeconds: since(f.heard),
 		QuarantineReason:    quarantineReason(d),
 		NotDeclared:         d.Absent,
 	}
@@ -75,21 +119,18 @@ func (v *view) deviceView(d *model.Device) wire.DeviceView {
 		out.QuarantineCategory = d.Reason.String()
 	}
 	if oldest, ok := oldestLabelMS(d); ok {
-		age := v.secondsSinceMS(oldest)
+		age := since(time.UnixMilli(oldest))
 		out.OldestLabelAgeSeconds = &age
 	}
-	lease := v.Lease(d.Lease)
-	if d.Lease == 0 || lease == nil {
+	if f.lease == nil {
 		return out
 	}
-	out.Holder, out.Kind, out.Reason = lease.Holder, lease.Kind.String(), lease.Note
-	out.ElapsedSeconds = v.secondsSinceMS(lease.AcquiredAtMS)
-	if len(lease.Jobs) > 0 {
-		out.JobID = model.JobID(lease.Jobs[0])
-		if job := v.Job(lease.Jobs[0]); job != nil {
-			out.Command = job.Command
-		}
+	out.Holder, out.Kind, out.Reason = f.lease.Holder, f.lease.Kind.String(), f.lease.Note
+	out.ElapsedSeconds = since(time.UnixMilli(f.lease.AcquiredAtMS))
+	if len(f.lease.Jobs) > 0 {
+		out.JobID = model.JobID(f.lease.Jobs[0])
 	}
+	out.Command = f.command
 	return out
 }
 

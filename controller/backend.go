@@ -34,6 +34,9 @@ func (c *Controller) Halted() string {
 	return strings.TrimPrefix(status.Detail, raftnode.ErrHalted.Error()+": ")
 }
 
+// Events implements api.Backend.
+func (c *Controller) Events() *api.EventLog { return c.events }
+
 // Attached implements api.Backend.
 func (c *Controller) Attached(host string) bool { return c.hub.Attached(host) }
 

@@ -36,6 +36,7 @@ type Controller struct {
 	reach       *reach
 	clocks      *clocks
 	notify      *notifier
+	events      *api.EventLog
 	peerClient  *api.PeerClient
 	verdicts    *verdictGate
 	words       words
@@ -95,7 +96,7 @@ func New(config Config, deps Deps) (_ *Controller, err error) {
 	c := &Controller{
 		config: config, log: log, identity: identity, web: web,
 		machine: fsm.New(deps.Table), opened: make(chan struct{}),
-		live: session.NewLiveness(time.Now()), reach: newReach(time.Now()), clocks: newClocks(config.NodeID), notify: newNotifier(), verdicts: newVerdictGate(),
+		live: session.NewLiveness(time.Now()), reach: newReach(time.Now()), clocks: newClocks(config.NodeID), notify: newNotifier(), events: api.NewEventLog(), verdicts: newVerdictGate(),
 	}
 	if err := checkLevel(identity, c.machine.Knows()); err != nil {
 		return nil, errors.Join(err, stream.Close(), web.Close())
@@ -288,7 +289,9 @@ func (r replica) Restore(from io.Reader) error {
 	if err != nil {
 		return err
 	}
-	r.c.told.entrySays(time.UnixMilli(r.c.machine.View().NowMS()))
+	view := r.c.machine.View()
+	r.c.told.entrySays(time.UnixMilli(view.NowMS()))
+	r.c.events.Restored(view)
 	r.c.noteLevel()
 	r.c.notify.all()
 	r.c.hub.NudgeAll()
@@ -298,7 +301,9 @@ func (r replica) Restore(from io.Reader) error {
 // applied is called for each entry on the state machine's goroutine, and must
 // not block it.
 func (c *Controller) applied(_, _ uint64, events []command.Event) {
-	c.told.entrySays(time.UnixMilli(c.machine.View().NowMS()))
+	view := c.machine.View()
+	c.told.entrySays(time.UnixMilli(view.NowMS()))
+	c.events.Applied(view, events)
 	c.notify.events(events)
 	if c.Leader().Self {
 		c.tellFleet(events) // each controller would say the same
