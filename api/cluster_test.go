@@ -67,6 +67,8 @@ type node struct {
 	heard    map[string]time.Duration // by stale reads
 	heardAge time.Duration
 	events   *EventLog
+	// tokenInURL is the switch of that name.
+	tokenInURL atomic.Bool
 }
 
 func newCluster(t *testing.T, ids ...string) *cluster {
@@ -101,7 +103,16 @@ func newCluster(t *testing.T, ids ...string) *cluster {
 		})
 		c.nodes[id] = n
 		config := Config{NodeID: id, Instance: "instance-of-" + id, Tokens: tokens, Logger: slog.New(slog.DiscardHandler)}
-		serve(n.api, New(config, n))
+		withURL := config
+		withURL.EventsTokenInURL = true
+		plain, inURL := New(config, n), New(withURL, n)
+		serve(n.api, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if n.tokenInURL.Load() {
+				inURL.ServeHTTP(w, r)
+				return
+			}
+			plain.ServeHTTP(w, r)
+		}))
 		serve(n.forward, NewInternal(config, n, n))
 	}
 	t.Cleanup(func() {

@@ -63,7 +63,11 @@ func (l *EventLog) Applied(table *fsm.View, events []command.Event) {
 	records := recordsOf(table, events)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.last, l.generation = table.Index(), table.Generation()
+	if table.Generation() != l.generation {
+		l.begin(table) // IDs of another generation mean nothing in this one
+		return
+	}
+	l.last = table.Index()
 	if len(records) == 0 {
 		return
 	}
@@ -82,6 +86,11 @@ func (l *EventLog) Applied(table *fsm.View, events []command.Event) {
 func (l *EventLog) Restored(table *fsm.View) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.begin(table)
+}
+
+// begin makes the log one that knows of nothing before a state.
+func (l *EventLog) begin(table *fsm.View) {
 	l.records, l.bytes = nil, 0
 	l.last, l.generation, l.lost = table.Index(), table.Generation(), after(table.Index())
 	for _, waiters := range l.jobs {

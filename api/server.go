@@ -42,6 +42,10 @@ type Config struct {
 	Instance string // UUID of this process, new at each start
 	Tokens   Tokens
 	Logger   *slog.Logger
+	// EventsTokenInURL lets a reader of events that cannot set a header, a
+	// browser's EventSource, give its token as ?token=. URLs end up in logs and
+	// histories, so it is off unless somebody wants it.
+	EventsTokenInURL bool
 }
 
 // New returns the handler of the /v1 API for clients. It serves until the
@@ -49,6 +53,7 @@ type Config struct {
 func New(config Config, backend Backend) http.Handler {
 	s := newServer(config, backend)
 	s.routes()
+	s.mux.HandleFunc("GET "+pathEvents, s.handle(RoleClient, s.streamEvents))
 	s.mux.HandleFunc("GET /healthz", s.healthz)
 	s.mux.HandleFunc("GET /readyz", s.readyz)
 	s.mux.HandleFunc("GET /v1/raft/status", s.handle(RoleClient, s.raftStatus))
@@ -166,10 +171,19 @@ func (s *server) identify(r *http.Request) (Identity, error) {
 		return forwardedIdentity(r.Header)
 	}
 	scheme, secret, _ := strings.Cut(r.Header.Get("Authorization"), " ")
-	if strings.EqualFold(scheme, "Bearer") {
-		if who, ok := s.Tokens.Identify(strings.TrimSpace(secret)); ok {
-			return who, nil
-		}
+	inURL := r.URL.Path == pathEvents && r.URL.Query().Has("token")
+	switch {
+	case strings.EqualFold(scheme, "Bearer"):
+	case inURL && s.EventsTokenInURL:
+		secret = r.URL.Query().Get("token")
+	case inURL:
+		return Identity{}, refuse(http.StatusUnauthorized, wire.CodeUnauthorized,
+			"tokens in URLs are off on this controller; send Authorization: Bearer TOKEN, or start it with --events-token-in-url")
+	default:
+		secret = ""
+	}
+	if who, ok := s.Tokens.Identify(strings.TrimSpace(secret)); ok {
+		return who, nil
 	}
 	return Identity{}, refuse(http.StatusUnauthorized, wire.CodeUnauthorized,
 		"no token, or one that this cluster does not know; send Authorization: Bearer TOKEN with a token from RC_TOKENS of the controllers")

@@ -27,6 +27,8 @@ type Config struct {
 	Tokens          string          // RC_TOKENS
 	ClusterKey      string          // RCD_CLUSTER_KEY
 	Version         string
+	// EventsTokenInURL is api.Config's.
+	EventsTokenInURL bool
 }
 
 // Deps are what tests replace. The zero value means the real thing.

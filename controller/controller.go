@@ -136,7 +136,7 @@ func New(config Config, deps Deps) (_ *Controller, err error) {
 	}
 	close(c.opened)
 	c.node.Lead(c.lead)
-	c.serve(api.Config{NodeID: config.NodeID, Instance: ident.New(), Tokens: tokens, Logger: log})
+	c.serve(api.Config{NodeID: config.NodeID, Instance: ident.New(), Tokens: tokens, Logger: log, EventsTokenInURL: config.EventsTokenInURL})
 	log.Info("controller started", "listen", stream.Addr(), "http", web.Addr(), "version", config.Version)
 	return c, nil
 }

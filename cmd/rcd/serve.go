@@ -20,6 +20,7 @@ type serveCmd struct {
 	HTTP            string   `name:"http" required:"" placeholder:"HOST:PORT" help:"Address of the HTTP API."`
 	BootstrapExpect int      `default:"0" placeholder:"N" help:"Form a cluster of N controllers when there is none yet (1, 3 or 5)."`
 	Join            []string `placeholder:"ID=HOST:PORT,…" help:"Every controller of the cluster, this one included, the same list on each."`
+	EventsTokenURL  bool     `name:"events-token-in-url" help:"Accept a token in the URL of /v1/events, for browsers; URLs end up in logs and histories."`
 	RaftMultiplier  float64  `default:"1" placeholder:"X" help:"Scale Raft's timing (heartbeat 500 ms, election 500 ms, lease 250 ms)."`
 }
 
@@ -48,16 +49,17 @@ func (c *serveCmd) Run(s *session) error {
 		return err
 	}
 	node, err := controller.New(controller.Config{
-		NodeID:          c.ID,
-		DataDir:         c.Data,
-		Listen:          c.Listen,
-		HTTP:            c.HTTP,
-		BootstrapExpect: c.BootstrapExpect,
-		Join:            join,
-		RaftMultiplier:  c.RaftMultiplier,
-		Tokens:          os.Getenv("RC_TOKENS"),
-		ClusterKey:      os.Getenv("RCD_CLUSTER_KEY"),
-		Version:         version,
+		NodeID:           c.ID,
+		DataDir:          c.Data,
+		Listen:           c.Listen,
+		HTTP:             c.HTTP,
+		BootstrapExpect:  c.BootstrapExpect,
+		Join:             join,
+		RaftMultiplier:   c.RaftMultiplier,
+		EventsTokenInURL: c.EventsTokenURL,
+		Tokens:           os.Getenv("RC_TOKENS"),
+		ClusterKey:       os.Getenv("RCD_CLUSTER_KEY"),
+		Version:          version,
 	}, controller.Deps{Logger: s.logger})
 	if err != nil {
 		return err
