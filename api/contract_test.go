@@ -36,7 +36,7 @@ var ourFields = []string{
 	"lease", "devices", "output", "output_bytes", "late_exit_code", "origin",
 	"waiting", "reasons", "tolerating", "expected_start",
 	"automatic_returns_left", "automatic_returns_window_seconds",
-	"quarantine_category",
+	"quarantine_category", "next_cursor",
 }
 
 // between is what happens on the host before a line of the transcripts.

@@ -3,8 +3,6 @@ package api
 import (
 	"net/http"
 
-	"rcd/fsm"
-	"rcd/model"
 	"rcd/wire"
 )
 
@@ -22,24 +20,16 @@ func (s *server) whoami(w http.ResponseWriter, _ *http.Request, who Identity) er
 }
 
 func (s *server) jobs(w http.ResponseWriter, r *http.Request, _ Identity) error {
-	limit, err := intParam(r, "limit", 1, maxJobs, defaultJobs)
+	list, filter, err := wantsJobs(r)
 	if err != nil {
 		return err
-	}
-	query := r.URL.Query()
-	filter := fsm.JobFilter{Limit: int(limit), Device: query.Get("device"), Submitter: query.Get("submitter")}
-	if word := query.Get("state"); word != "" {
-		state, ok := model.ParseJobState(word)
-		if !ok {
-			return badRequest("state %q is unknown; use queued, assigned, running, succeeded, failed, killed or lost", word)
-		}
-		filter.State = &state
 	}
 	v, err := s.viewWhen(r, false, jobsConcern(filter))
 	if err != nil {
 		return err
 	}
-	return s.send(w, v.reply(w, wire.JobList{Jobs: wireJobs(v.Jobs(filter))}))
+	rows := v.Jobs(filter)
+	return s.send(w, v.reply(w, wire.JobList{Jobs: wireJobs(rows), NextCursor: v.nextCursor(list, filter, rows)}))
 }
 
 func (s *server) job(w http.ResponseWriter, r *http.Request, _ Identity) error {

@@ -101,6 +101,7 @@ func newServer(config Config, backend Backend) *server {
 func (s *server) routes() {
 	for pattern, h := range map[string]http.HandlerFunc{
 		"POST /v1/jobs":                 s.handle(RoleClient, s.write(s.submit)),
+		"POST /v1/jobs:batch":           s.handle(RoleClient, s.write(s.submitBatch)),
 		"GET /v1/jobs":                  s.handle(RoleClient, s.jobs),
 		"GET /v1/jobs/{id}":             s.handle(RoleClient, s.job),
 		"POST /v1/jobs/{id}/kill":       s.handle(RoleClient, s.write(s.kill)),

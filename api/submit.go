@@ -27,7 +27,7 @@ func (s *server) submit(ctx context.Context, c *call) (reply, error) {
 	if err != nil {
 		return reply{}, err
 	}
-	request, also, err := submitRequests(c, in.IdempotencyKey)
+	request, also, err := submitRequests(c, "k:", in.IdempotencyKey)
 	if err != nil {
 		return reply{}, err
 	}
@@ -45,16 +45,17 @@ func (s *server) submit(ctx context.Context, c *call) (reply, error) {
 // submitRequests are the request IDs of a submit. The header's refuses another
 // body; the body's field keeps the ancestor's rule: the earlier job, whatever
 // the body says now. Either is enough to know a submit by. An ID that this
-// edge has made up stands back for one that the caller gave.
-func submitRequests(c *call, clientKey string) (header, field command.Request, err error) {
+// edge has made up stands back for one that the caller gave. The prefix keeps
+// the field's keys of jobs and of arrays apart.
+func submitRequests(c *call, prefix, clientKey string) (header, field command.Request, err error) {
 	if clientKey == "" {
 		return c.request(), field, nil
 	}
-	const longest = command.MaxRequestID - len("k:")
+	const longest = command.MaxRequestID - len("k:") // all prefixes are as long
 	if len(clientKey) > longest {
 		return header, field, badRequest("idempotency_key has %d bytes; use at most %d", len(clientKey), longest)
 	}
-	field = command.Request{Scope: c.who.Scope, ID: "k:" + clientKey, Digest: c.digest()}
+	field = command.Request{Scope: c.who.Scope, ID: prefix + clientKey, Digest: c.digest()}
 	if c.minted {
 		return field, header, nil
 	}

@@ -87,6 +87,9 @@ type JobView struct {
 // JobList is the answer to GET /v1/jobs, newest submitted first.
 type JobList struct {
 	Jobs []Job `json:"jobs"`
+	// NextCursor, as ?cursor=, lists on from here; it is absent when these are
+	// the last. What it lists is in it.
+	NextCursor string `json:"next_cursor,omitempty"`
 }
 
 // State is the answer to GET /v1/state.
@@ -113,6 +116,22 @@ type SubmitRequest struct {
 	Kind               string            `json:"kind,omitempty"`
 	Reason             string            `json:"reason,omitempty"`
 	Stdio              string            `json:"stdio,omitempty"`
+}
+
+// BatchRequest is the body of POST /v1/jobs:batch: an array of jobs, all or
+// none. One request ID, in the header or here, is that of all.
+type BatchRequest struct {
+	Jobs           []SubmitRequest `json:"jobs"`
+	IdempotencyKey string          `json:"idempotency_key,omitempty"`
+}
+
+// Batch is the answer to POST /v1/jobs:batch: the jobs in the order of the
+// request.
+type Batch struct {
+	Jobs []Job `json:"jobs"`
+	// Repeat: the request ID was known and nothing was done; these are the jobs
+	// of the first request as they stand now, without those forgotten since.
+	Repeat bool `json:"repeat,omitempty"`
 }
 
 // KillRequest is the body of POST /v1/jobs/{id}/kill.
