@@ -9,22 +9,6 @@ import (
 	"rcd/wire"
 )
 
-// adminRoutes adds the routes that change the fleet, leases and settings.
-func (s *server) adminRoutes() {
-	for pattern, h := range map[string]http.HandlerFunc{
-		"POST /v1/jobs/{id}/extend":   s.handle(RoleClient, s.write(s.extend)),
-		"POST /v1/jobs/{id}/release":  s.handle(RoleClient, s.write(s.release)),
-		"POST /v1/devices/{id}/fault": s.handle(RoleWorker, s.write(s.fault)),
-		"DELETE /v1/devices/{id}":     s.handle(RoleAdmin, s.write(s.retire)),
-		"DELETE /v1/hosts/{id}":       s.handle(RoleAdmin, s.write(s.retireHost)),
-		"GET /v1/settings":            s.handle(RoleClient, s.settings),
-		"PATCH /v1/settings":          s.handle(RoleAdmin, s.write(s.setSettings)),
-		"GET /v1/members":             s.handle(RoleClient, s.members),
-	} {
-		s.mux.HandleFunc(pattern, h)
-	}
-}
-
 // fault takes the word that a device is unfit: it leaves the pool until an
 // operator clears it.
 func (s *server) fault(ctx context.Context, c *call) (reply, error) {

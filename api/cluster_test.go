@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -67,6 +68,8 @@ type node struct {
 	heard    map[string]time.Duration // by stale reads
 	heardAge time.Duration
 	events   *EventLog
+	behind   uint64        // entries that are committed and not applied here
+	age      time.Duration // of stale reads; 0: 1,234 ms
 	// tokenInURL is the switch of that name.
 	tokenInURL atomic.Bool
 }
@@ -105,7 +108,7 @@ func newCluster(t *testing.T, ids ...string) *cluster {
 		config := Config{NodeID: id, Instance: "instance-of-" + id, Tokens: tokens, Logger: slog.New(slog.DiscardHandler)}
 		withURL := config
 		withURL.EventsTokenInURL = true
-		plain, inURL := New(config, n), New(withURL, n)
+		plain, inURL := observed(t, New(config, n)), observed(t, New(withURL, n))
 		serve(n.api, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if n.tokenInURL.Load() {
 				inURL.ServeHTTP(w, r)
@@ -357,7 +360,7 @@ func (n *node) Read(_ context.Context, o ReadOptions) (*fsm.View, ReadInfo, erro
 	info := ReadInfo{Leader: leader, Now: c.now}
 	c.mu.Unlock()
 	if o.Stale {
-		info.Age = 1234 * time.Millisecond
+		info.Age = cmp.Or(n.age, 1234*time.Millisecond)
 	}
 	if o.Heard {
 		info.Heard = map[string]time.Duration{"box": 1500 * time.Millisecond}
@@ -382,7 +385,7 @@ func (n *node) Output(_ context.Context, job *model.Job, offset int64, follow bo
 func (n *node) Forward(to string) http.RoundTripper { return n.peers.To(to) }
 
 func (n *node) RaftStatus(context.Context) wire.RaftStatus {
-	return wire.RaftStatus{Node: n.id, Waiting: n.waiting, State: "follower", Leader: n.Leader().ID, FSMIndex: n.cluster.machine.Index()}
+	return wire.RaftStatus{Node: n.id, Waiting: n.waiting, State: "follower", Leader: n.Leader().ID, FSMIndex: n.cluster.machine.Index(), Commit: n.cluster.machine.Index() + n.behind, Counts: map[string]int{}}
 }
 
 func (n *node) RaftPeers(ctx context.Context) []wire.RaftPeer {

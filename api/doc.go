@@ -9,6 +9,7 @@
 // handler checks first is only what no state is needed for. It must never
 // answer an old state as truth, nor say "failed" where it does not know.
 //
-// Start with Backend, then New and routes.go, then write.go (requests that
-// change something) and read.go.
+// Start with Backend, then New and routes.go (every route, and what is said of
+// it in the OpenAPI document), then write.go (requests that change something)
+// and read.go.
 package api

@@ -131,8 +131,8 @@ func wake(waiters map[chan struct{}]struct{}) {
 	}
 }
 
-// page is a piece of the log.
-type page struct {
+// excerpt is a piece of the log.
+type excerpt struct {
 	records    []*record
 	whole      bool    // nothing is missing between what was asked for and it
 	next       eventID // what to ask for next
@@ -142,10 +142,10 @@ type page struct {
 
 // after returns up to n events above id. Without whole there are none: events
 // above id have been dropped, and next is the end of the log.
-func (l *EventLog) after(id eventID, n int) page {
+func (l *EventLog) after(id eventID, n int) excerpt {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	p := page{whole: id.compare(l.lost) >= 0, generation: l.generation}
+	p := excerpt{whole: id.compare(l.lost) >= 0, generation: l.generation}
 	end := after(l.last)
 	if !p.whole {
 		p.next = end

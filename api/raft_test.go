@@ -193,6 +193,73 @@ func TestReadyNamesTheLeader(t *testing.T) {
 	})
 }
 
+// TestReadyIsOnlyWhoCanAnswer: each way not to be is a sentence of its own, and
+// none makes the process look dead.
+func TestReadyIsOnlyWhoCanAnswer(t *testing.T) {
+	why := "its digest differed"
+	for name, test := range map[string]struct {
+		spoil      func(c *cluster, n *node)
+		code, says string
+	}{
+		"no leader":             {func(c *cluster, _ *node) { c.lead("") }, "no_leader", "no controller leads"},
+		"in no cluster":         {func(c *cluster, n *node) { c.lead(""); n.waiting = "waiting for c1" }, "not_in_cluster", "waiting for c1"},
+		"halted":                {func(_ *cluster, n *node) { n.halted.Store(&why) }, "halted", why},
+		"a leader long ago":     {func(_ *cluster, n *node) { n.age = readyAge + time.Second }, "not_ready", "not heard a leader for 11s"},
+		"far behind":            {func(_ *cluster, n *node) { n.behind = readyBehind + 1 }, "not_ready", "reading its log"},
+		"nothing of the state":  {func(_ *cluster, n *node) { e := func() error { return raftnode.ErrNotReady }; n.read.Store(&e) }, "not_ready", "nothing of the cluster's state"},
+		"none of these, nearly": {func(_ *cluster, n *node) { n.age, n.behind = readyAge, readyBehind }, "", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, c *cluster) {
+				n := c.nodes["c2"]
+				test.spoil(c, n)
+				began := time.Now()
+				resp, raw := n.do("GET", "/readyz", "", "")
+				if time.Since(began) != 0 {
+					t.Errorf("answered after %v", time.Since(began))
+				}
+				if test.code == "" {
+					if resp.StatusCode != 200 {
+						t.Errorf("%d %s", resp.StatusCode, raw)
+					}
+				} else if wantError(t, resp, raw, 503, test.code); !strings.Contains(raw, test.says) || resp.Header.Get("Retry-After") == "" {
+					t.Error(raw)
+				}
+				if resp, raw := n.do("GET", "/healthz", "", ""); resp.StatusCode != 200 || raw != "ok\n" {
+					t.Errorf("healthz: %d %s", resp.StatusCode, raw)
+				}
+			})
+		})
+	}
+}
+
+// TestThePageShowsNothingAndRunsNothing: it is for everybody who finds the
+// address.
+func TestThePageShowsNothingAndRunsNothing(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *cluster) {
+		c.nodes["c1"].submit(submitTrue)
+		resp, raw := c.nodes["c2"].do("GET", "/", "", "")
+		h := resp.Header
+		if resp.StatusCode != 200 || h.Get("Content-Type") != "text/html; charset=utf-8" || h.Get("Cache-Control") != "no-store" ||
+			!strings.HasPrefix(h.Get("Content-Security-Policy"), "default-src 'none'; style-src") {
+			t.Errorf("%d %v", resp.StatusCode, h)
+		}
+		for _, never := range []string{"<script", "j-1", "box", "c2", "<form", "http://box"} {
+			if strings.Contains(raw, never) {
+				t.Errorf("the page holds %q", never)
+			}
+		}
+		for _, path := range []string{"/openapi.json", "/readyz", "/healthz"} {
+			if !strings.Contains(raw, `href="`+path+`"`) {
+				t.Errorf("the page does not lead to %s", path)
+			}
+		}
+		if resp, raw := c.nodes["c2"].do("GET", "/other", "", ""); resp.StatusCode != 404 || h.Get("Content-Type") == "application/json" {
+			t.Errorf("another path: %d %s", resp.StatusCode, raw)
+		}
+	})
+}
+
 // An empty table would read as the truth about the cluster.
 func TestANodeInNoClusterListsNothingAndSaysWhatItWaitsFor(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *cluster) {

@@ -69,25 +69,3 @@ func (s *server) state(w http.ResponseWriter, r *http.Request, _ Identity) error
 	}
 	return s.send(w, v.reply(w, out))
 }
-
-func (s *server) healthz(w http.ResponseWriter, _ *http.Request) {
-	_ = s.send(w, reply{status: http.StatusOK, raw: []byte("ok\n"), contentType: "text/plain; charset=utf-8"})
-}
-
-// readyz says whether this node knows a leader, so that a balancer sends
-// requests to nodes that can answer them.
-func (s *server) readyz(w http.ResponseWriter, r *http.Request) {
-	if err := s.ifHalted(); err != nil {
-		s.fail(w, r, err)
-		return
-	}
-	leader := s.backend.Leader().ID
-	if leader == "" {
-		s.fail(w, r, errNoLeader)
-		return
-	}
-	_ = s.send(w, reply{status: http.StatusOK, leader: leader, body: struct {
-		Ready  bool   `json:"ready"`
-		Leader string `json:"leader"`
-	}{true, leader}})
-}

@@ -52,13 +52,7 @@ type Config struct {
 // process ends and owns nothing; requests under way end with their contexts.
 func New(config Config, backend Backend) http.Handler {
 	s := newServer(config, backend)
-	s.routes()
-	s.mux.HandleFunc("GET "+pathEvents, s.handle(RoleClient, s.streamEvents))
-	s.mux.HandleFunc("GET /healthz", s.healthz)
-	s.mux.HandleFunc("GET /readyz", s.readyz)
-	s.mux.HandleFunc("GET /v1/raft/status", s.handle(RoleClient, s.raftStatus))
-	s.mux.HandleFunc("GET /v1/raft/peers", s.handle(RoleClient, s.raftPeers))
-	s.mux.HandleFunc("GET /v1/raft/log", s.handle(RoleClient, s.raftLog))
+	s.register()
 	return s
 }
 
@@ -70,7 +64,7 @@ func New(config Config, backend Backend) http.Handler {
 func NewInternal(config Config, backend Backend, internal Internal) http.Handler {
 	s := newServer(config, backend)
 	s.internal = true
-	s.routes()
+	s.register()
 	s.internalRoutes(internal)
 	return s
 }
@@ -80,9 +74,10 @@ type server struct {
 	backend  Backend
 	internal bool
 	mux      *http.ServeMux
-	writes   chan struct{} // a slot for each request that changes something
-	readers  chan struct{} // a slot for each log or stream
-	waiters  chan struct{} // a slot for each read that waits for a change
+	documented
+	writes  chan struct{} // a slot for each request that changes something
+	readers chan struct{} // a slot for each log or stream
+	waiters chan struct{} // a slot for each read that waits for a change
 }
 
 func newServer(config Config, backend Backend) *server {
@@ -94,29 +89,6 @@ func newServer(config Config, backend Backend) *server {
 		readers: make(chan struct{}, maxReaders),
 		waiters: make(chan struct{}, maxWaiters),
 	}
-}
-
-// routes adds the routes that both handlers have. Unknown paths and methods
-// are answered by the mux, in plain text, as the ancestor did.
-func (s *server) routes() {
-	for pattern, h := range map[string]http.HandlerFunc{
-		"POST /v1/jobs":                 s.handle(RoleClient, s.write(s.submit)),
-		"POST /v1/jobs:batch":           s.handle(RoleClient, s.write(s.submitBatch)),
-		"GET /v1/jobs":                  s.handle(RoleClient, s.jobs),
-		"GET /v1/jobs/{id}":             s.handle(RoleClient, s.job),
-		"POST /v1/jobs/{id}/kill":       s.handle(RoleClient, s.write(s.kill)),
-		"GET /v1/jobs/{id}/logs":        s.handle(RoleClient, s.logs),
-		"GET /v1/jobs/{id}/stream":      s.handle(RoleClient, s.stream),
-		"GET /v1/devices":               s.handle(RoleClient, s.devices),
-		"GET /v1/devices/{id}/describe": s.handle(RoleClient, s.describe),
-		"POST /v1/devices/{id}/clear":   s.handle(RoleAdmin, s.write(s.clear)),
-		"GET /v1/explain":               s.handle(RoleClient, s.explain),
-		"GET /v1/state":                 s.handle(RoleClient, s.state),
-		"GET /v1/whoami":                s.handle(RoleClient, s.whoami),
-	} {
-		s.mux.HandleFunc(pattern, h)
-	}
-	s.adminRoutes()
 }
 
 // ServeHTTP names the node on every answer and turns a panic into one.

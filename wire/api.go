@@ -175,6 +175,12 @@ type Whoami struct {
 	Role string `json:"role"`
 }
 
+// Ready is the answer to GET /readyz of a node that can answer requests.
+type Ready struct {
+	Ready  bool   `json:"ready"`
+	Leader string `json:"leader"`
+}
+
 // Error is the body of every refusal: a code for programs, a sentence for
 // people that says what to do next.
 type Error struct {
@@ -209,6 +215,7 @@ const (
 	CodeLogsNotStored  = "logs_not_stored"
 	CodeNoLeader       = "no_leader"       // 503: nothing was changed
 	CodeNotInCluster   = "not_in_cluster"  // 503: this node has nothing to show, and an empty list would look like the truth
+	CodeNotReady       = "not_ready"       // 503: this node cannot answer yet, another one may
 	CodeHalted         = "halted"          // 503: this node takes no part any more, another one may answer
 	CodeOverloaded     = "overloaded"      // 503: nothing was changed
 	CodeOutcomeUnknown = "outcome_unknown" // 504: ask again with the same request ID
