@@ -32,6 +32,9 @@ type call struct {
 	requestID    string // not empty: this changes something
 	patience     time.Duration
 	only         *node // not nil: ask nobody else
+	// waits is how long a node may keep the answer back because it was asked
+	// to; all other times come on top.
+	waits time.Duration
 	// enough, if not nil, ends the search early; see chase.
 	enough func([]Failure) bool
 }
@@ -50,14 +53,20 @@ func (c *Client) get(ctx context.Context, path string, v any) error {
 // do carries out one call: on any node, as often as it takes, with one effect.
 // v is nil if the answer's body does not matter.
 func (c *Client) do(ctx context.Context, r call, v any) error {
+	_, err := c.decoded(ctx, r, v)
+	return err
+}
+
+// decoded is do that returns the answer as well.
+func (c *Client) decoded(ctx context.Context, r call, v any) (answer, error) {
 	a, err := c.answer(ctx, r)
 	if err != nil || v == nil {
-		return err
+		return a, err
 	}
 	if err := json.Unmarshal(a.body, v); err != nil {
-		return fmt.Errorf("answer to %s %s: %w; the controllers may be of another version than this client", r.method, r.path, err)
+		return a, fmt.Errorf("answer to %s %s: %w; the controllers may be of another version than this client", r.method, r.path, err)
 	}
-	return nil
+	return a, nil
 }
 
 // checkPath refuses a path with an ID in it that a server would take for
@@ -83,6 +92,7 @@ func (c *Client) answer(ctx context.Context, r call) (answer, error) {
 	}
 	var maybe atomic.Bool // the change may have happened
 	begun := time.Now()
+	hedge, r.patience = hedge+r.waits, r.patience+r.waits
 	waiting := c.waitingNotice(begun, r.patience)
 	if r.only != nil {
 		nodes, waiting = []*node{r.only}, nil
@@ -93,7 +103,7 @@ func (c *Client) answer(ctx context.Context, r call) (answer, error) {
 			return c.exchange(ctx, n, r, connected, &maybe)
 		},
 		classify: classify, discard: func(answer) {},
-		waiting: waiting, waitAfter: c.waitAfter(),
+		waiting: waiting, waitAfter: c.waitAfter() + r.waits,
 		settle: r.requestID != "", enough: r.enough,
 	}).run(ctx)
 	if by == nil {
@@ -155,7 +165,7 @@ func classify(err error) class {
 // exchange is one attempt at one node. maybe is set when the attempt fails in
 // a way that leaves open whether a change happened.
 func (c *Client) exchange(ctx context.Context, n *node, r call, connected func(), maybe *atomic.Bool) (answer, error) {
-	limit := newDeadline(ctx, answerTimeout)
+	limit := newDeadline(ctx, answerTimeout+r.waits)
 	defer limit.stop()
 	var written atomic.Bool
 	traced := httptrace.WithClientTrace(limit.ctx, &httptrace.ClientTrace{

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"strconv"
 	"time"
 
 	"rcd/wire"
@@ -46,28 +45,57 @@ type SubmitOptions struct {
 // a controller with the long patience and repeats under one request ID. After
 // an *OutageError with Unknown set the job may exist all the same.
 func (c *Client) Submit(ctx context.Context, o SubmitOptions) (*wire.Job, error) {
-	body, err := json.Marshal(wire.SubmitRequest{
+	var job wire.Job
+	if err := c.submit(ctx, "/v1/jobs", o.request(), o.RequestID, &job); err != nil {
+		return nil, err
+	}
+	return &job, nil
+}
+
+// request is the body of a submit.
+func (o SubmitOptions) request() wire.SubmitRequest {
+	return wire.SubmitRequest{
 		DeviceID: o.DeviceID, Selector: o.Selector, Command: o.Command, Cwd: o.Cwd, Env: o.Env,
 		Submitter: o.Submitter, IdempotencyKey: o.IdempotencyKey, Priority: o.Priority,
 		MaxRuntimeSeconds: seconds(o.MaxRuntime), IdleTimeoutSeconds: seconds(o.IdleTimeout),
 		NoWait: o.NoWait, Kind: o.Kind, Reason: o.Reason, Stdio: o.Stdio,
-	})
+	}
+}
+
+// submit posts what makes jobs, under one request ID.
+func (c *Client) submit(ctx context.Context, path string, in any, requestID string, out any) error {
+	body, err := json.Marshal(in)
 	if err != nil {
-		return nil, fmt.Errorf("encode job: %w", err)
+		return fmt.Errorf("encode job: %w", err)
 	}
 	if len(body) > wire.MaxBody {
-		return nil, &APIError{Status: http.StatusRequestEntityTooLarge, Code: wire.CodeBodyTooLarge,
+		return &APIError{Status: http.StatusRequestEntityTooLarge, Code: wire.CodeBodyTooLarge,
 			Message: fmt.Sprintf("the job is %d bytes long, at most %d are taken; put long input into a file on the device host", len(body), wire.MaxBody)}
 	}
-	if o.RequestID == "" {
-		o.RequestID = NewRequestID()
+	if requestID == "" {
+		requestID = NewRequestID()
 	}
-	var job wire.Job
-	err = c.do(ctx, call{method: http.MethodPost, path: "/v1/jobs", body: body, requestID: o.RequestID, patience: c.longPatience}, &job)
-	if err != nil {
+	return c.do(ctx, call{method: http.MethodPost, path: path, body: body, requestID: requestID, patience: c.longPatience}, out)
+}
+
+// SubmitAll asks for an array of jobs, all or none, and returns them in the
+// order of the options, as Submit would each. The options have no request ID,
+// no idempotency key and no NoWait of their own; requestID, "" for a new one,
+// is that of all.
+func (c *Client) SubmitAll(ctx context.Context, jobs []SubmitOptions, requestID string) ([]wire.Job, error) {
+	var in wire.BatchRequest
+	for i, o := range jobs {
+		if o.RequestID != "" {
+			return nil, &APIError{Status: http.StatusBadRequest, Code: wire.CodeBadRequest,
+				Message: fmt.Sprintf("job %d of the array has a request ID of its own; an array has one for all", i+1)}
+		}
+		in.Jobs = append(in.Jobs, o.request())
+	}
+	var out wire.Batch
+	if err := c.submit(ctx, "/v1/jobs:batch", in, requestID, &out); err != nil {
 		return nil, err
 	}
-	return &job, nil
+	return out.Jobs, nil
 }
 
 // seconds rounds up: a limit of 1.5 s must not end a job after one.
@@ -90,11 +118,8 @@ func (c *Client) JobView(ctx context.Context, id string) (*wire.JobView, error) 
 }
 
 func (c *Client) jobView(ctx context.Context, id string, patience time.Duration) (*wire.JobView, error) {
-	var view wire.JobView
-	if err := c.do(ctx, call{method: http.MethodGet, path: jobPath(id, ""), patience: patience}, &view); err != nil {
-		return nil, err
-	}
-	return &view, nil
+	view, _, err := c.jobViewSince(ctx, id, Since{}, patience)
+	return view, err
 }
 
 // jobPath returns the path of a job, or of what belongs to it ("/kill").
@@ -106,25 +131,15 @@ type JobsOptions struct {
 	Device    string
 	Submitter string
 	State     string
+	// Cursor is the NextCursor of the page before; the filters may then be left
+	// out, and must else be the same.
+	Cursor string
 }
 
 // Jobs lists jobs, newest first.
 func (c *Client) Jobs(ctx context.Context, o JobsOptions) ([]wire.Job, error) {
-	q := url.Values{}
-	if o.Limit != 0 {
-		q.Set("limit", strconv.Itoa(o.Limit))
-	}
-	for key, value := range map[string]string{"device": o.Device, "submitter": o.Submitter, "state": o.State} {
-		if value != "" {
-			q.Set(key, value)
-		}
-	}
-	path := "/v1/jobs"
-	if len(q) > 0 {
-		path += "?" + q.Encode()
-	}
-	var list wire.JobList
-	if err := c.get(ctx, path, &list); err != nil {
+	list, _, err := c.JobsSince(ctx, o, Since{})
+	if err != nil {
 		return nil, err
 	}
 	return list.Jobs, nil
