@@ -15,8 +15,8 @@ import (
 
 const (
 	// eventSilence is how long a stream of events may bring nothing before the
-	// next node is asked: three of the comments that keep it alive.
-	eventSilence = 60 * time.Second
+	// next node is asked: four of the comments that keep it alive.
+	eventSilence = 20 * time.Second
 
 	// maxEvent bounds one event in bytes. One of 10,000 devices has under 10 MB.
 	maxEvent = 32 << 20
