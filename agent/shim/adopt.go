@@ -81,7 +81,7 @@ func (h *Handle) notBegun() error {
 
 // settle finds out what it means that the shim does not answer. True if the handle has ended.
 func (h *Handle) settle(ctx context.Context) bool {
-	if h.takeResult() {
+	if ended, _ := h.takeResult(); ended {
 		return true
 	}
 	lock, err := takeLock(h.dir)
@@ -95,9 +95,9 @@ func (h *Handle) settle(ctx context.Context) bool {
 		return false // a shim lives
 	}
 	defer func() { _ = lock.Close() }()
-	// With the lock in hand nobody else writes: what is not there now never was.
-	if h.takeResult() {
-		return true
+	// With the lock in hand nobody else writes: what is not there now never was. What cannot be read now, for want of a descriptor perhaps, may well be.
+	if ended, err := h.takeResult(); ended || err != nil {
+		return ended
 	}
 	result, err := h.bury(ctx)
 	if err == nil {
@@ -116,20 +116,21 @@ func (h *Handle) settle(ctx context.Context) bool {
 	return false
 }
 
-// takeResult ends the handle if there is a result, readable or not.
-func (h *Handle) takeResult() bool {
+// takeResult ends the handle if there is a result, or what was one. An error says that nothing is known of it at this moment.
+func (h *Handle) takeResult() (ended bool, err error) {
 	result, err := readResult(h.dir)
 	switch {
 	case err == nil:
 		h.end(result)
-		return true
+		return true, nil
 	case errors.Is(err, ErrCorrupt):
 		h.fail(err)
-		return true
-	case !errors.Is(err, os.ErrNotExist):
-		h.log.Error("read result", "dir", h.dir, "error", err)
+		return true, nil
+	case errors.Is(err, os.ErrNotExist):
+		return false, nil
 	}
-	return false
+	h.log.Error("read result", "dir", h.dir, "error", err)
+	return false, err
 }
 
 // bury ends what a dead shim has left, measures the output and says so. The caller holds the lock.
