@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -23,9 +24,10 @@ const (
 )
 
 // KillTree ends the tree: SIGTERM to everybody, up to grace for them to leave, then SIGKILL, to the cgroup and Root's group at once and to each, again and
-// again until nobody is left, then a second look that must find nobody either. It returns whom it could not end, with their command lines; none and no error mean that the tree was seen empty.
-// It blocks for at most grace plus 5 s, or until ctx ends, which is reported as ctx's error together with those still there. Whoever is parent
-// of the processes must reap them. A grace of zero goes straight to SIGKILL.
+// again until nobody is left, then a second look that must find nobody either. It returns whom it could not end, with their command lines; none and no error
+// mean that the tree was seen empty. Whoever is in doubt is not signalled and counts as one of those. It blocks for at most grace plus 5 s, or until ctx
+// ends, which is reported as ctx's error together with those still there. Whoever is parent of the processes must reap them. A grace of zero goes straight
+// to SIGKILL.
 func KillTree(ctx context.Context, t Target, grace time.Duration) ([]Process, error) {
 	h := hunt{target: t, seen: make(map[ID]Process), told: make(map[ID]bool)}
 	group := openGroup(t.Root)
@@ -48,6 +50,9 @@ func KillTree(ctx context.Context, t Target, grace time.Duration) ([]Process, er
 		group.kill()
 		var refused error
 		for id := range h.seen {
+			if h.doubtful[id] {
+				continue
+			}
 			if err := Signal(id, unix.SIGKILL); err != nil && !errors.Is(err, ErrGone) {
 				refused = err
 			}
@@ -71,12 +76,14 @@ type hunt struct {
 	// devices, so whoever was found once is watched until it is gone.
 	seen map[ID]Process
 	told map[ID]bool // those that got SIGTERM
+	// doubtful are those in seen, by the last scan, that may be strangers.
+	doubtful map[ID]bool
 }
 
 // look brings seen up to date. True if two scans, one right after the other, found nobody: one alone can miss a process that is just being forked.
 func (h *hunt) look() (empty bool, err error) {
 	for range 2 {
-		found, err := Find(h.target)
+		found, doubtful, err := find(h.target, h.certain())
 		if err != nil {
 			return false, fmt.Errorf("kill tree: %w", err)
 		}
@@ -88,11 +95,24 @@ func (h *hunt) look() (empty bool, err error) {
 		for _, p := range found {
 			h.seen[p.ID] = p
 		}
+		h.doubtful = make(map[ID]bool)
+		for _, p := range doubtful {
+			h.seen[p.ID], h.doubtful[p.ID] = p, true
+		}
 		if len(h.seen) > 0 {
 			return false, nil
 		}
 	}
 	return true, nil
+}
+
+// certain returns those in seen that belong to the tree beyond doubt.
+func (h *hunt) certain() map[ID]Process {
+	certain := maps.Clone(h.seen)
+	for id := range h.doubtful {
+		delete(certain, id)
+	}
+	return certain
 }
 
 // left returns who is still there, by pid.
@@ -114,7 +134,7 @@ func (h *hunt) terminate(ctx context.Context, grace time.Duration) (bool, error)
 			return empty, err
 		}
 		for id := range h.seen {
-			if h.told[id] {
+			if h.told[id] || h.doubtful[id] {
 				continue
 			}
 			h.told[id] = true

@@ -152,7 +152,6 @@ func TestKillTreeEndsEscapees(t *testing.T) {
 		{"one process", "wait", false},
 		{"children in the session", "wait,wait,wait", false},
 		{"orphan in the session, root gone", "leave,wait", false},
-		{"orphan in the session without environment, root gone", "strip,wait", false},
 		{"setsid", "newsession,wait", false},
 		{"double fork into a session of its own", "newsession,leave,wait", false},
 		{"ignores SIGTERM", "deaf,deaf", false},

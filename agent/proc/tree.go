@@ -8,7 +8,9 @@ import (
 // Target says which processes belong to one job. Whoever meets any of the rules belongs to it, and so do all descendants of whoever does.
 type Target struct {
 	// Root is the job's main process, the leader of its session. Everybody in that session belongs to the job. After Root has ended the session
-	// number keeps its meaning while anybody is left in it, for the kernel does not give out a pid that is in use as a session.
+	// number keeps its meaning while anybody is left in it, for the kernel does not give out a pid that is in use as a session. Once nobody is, it may
+	// come to be a stranger's: so without Root one of those in it must be known for the job's by another rule, if there is another. If none is, they are
+	// in doubt, unless Above runs, which would be above them.
 	Root ID
 	// Above is a child subreaper with nothing else below it: all its descendants belong to the job, itself not.
 	Above ID
@@ -25,13 +27,19 @@ type Target struct {
 // lineLimit bounds a line of ancestors.
 const lineLimit = 1000
 
-// Find returns who runs in the tree at this moment, in no order. The calling process and its ancestors are never part of it. One scan can miss a
-// process that is being forked during the scan; KillTree looks again. With a cgroup nobody is missed: if the kernel says that somebody is in it whom the
-// scan did not see, and it saw nobody else, there is one process with the zero ID whose Command says so.
+// Find returns who runs in the tree at this moment, in no order. The calling process and its ancestors are never part of it, nor is who is in doubt. One
+// scan can miss a process that is being forked during the scan; KillTree looks again. With a cgroup nobody is missed: if the kernel says that somebody is
+// in it whom the scan did not see, and it saw nobody else, there is one process with the zero ID whose Command says so.
 func Find(t Target) ([]Process, error) {
+	found, _, err := find(t, nil)
+	return found, err
+}
+
+// find is Find that also returns who is in doubt. known are members that were found before.
+func find(t Target, known map[ID]Process) (found, doubtful []Process, err error) {
 	list, err := List()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	s := scan{target: t, list: list, byPID: make(map[int]int, len(list)), children: make(map[int][]int, len(list)), in: make(map[int]bool)}
 	for i, p := range list {
@@ -42,14 +50,14 @@ func Find(t Target) ([]Process, error) {
 	s.bySession()
 	s.byDescent()
 	if err := s.byMarks(); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	// Last, so that whoever was seen and is in the cgroup now was in it then.
+	// Late, so that whoever was seen and is in the cgroup now was in it then.
 	unseen, err := s.byCgroup()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	var found []Process
+	doubtful = s.byLostSession(known)
 	for i := range s.list {
 		if s.in[i] {
 			found = append(found, s.list[i])
@@ -58,7 +66,7 @@ func Find(t Target) ([]Process, error) {
 	if len(found) == 0 && unseen {
 		found = append(found, unseenIn(t.Cgroup))
 	}
-	return found, nil
+	return found, doubtful, nil
 }
 
 // unseenIn stands for processes that are in a cgroup and not to be seen: just forked, or in another pid namespace.
@@ -113,21 +121,6 @@ func (s *scan) addBelow(parent int) {
 	for _, child := range s.children[s.list[parent].PID] {
 		if s.list[child].Start >= s.list[parent].Start {
 			s.add(child)
-		}
-	}
-}
-
-func (s *scan) bySession() {
-	root := s.target.Root
-	if root.Zero() {
-		return
-	}
-	if i, ok := s.byPID[root.PID]; ok && s.list[i].ID != root {
-		return // the number belongs to somebody else now, which proves that the session is empty
-	}
-	for i, p := range s.list {
-		if p.Session == root.PID && p.Start >= root.Start {
-			s.add(i)
 		}
 	}
 }
