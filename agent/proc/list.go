@@ -44,24 +44,31 @@ func (p Process) running() bool {
 	return true
 }
 
-// List returns every process that runs at this moment, zombies left out, in no order. A process that starts or ends meanwhile may be missing.
+// List returns every process that runs at this moment and that the caller may look at, zombies left out, in no order. A process that starts or ends
+// meanwhile may be missing.
 func List() ([]Process, error) {
-	table, err := readTable()
-	return slices.DeleteFunc(table, func(p Process) bool { return !p.running() }), err
+	list, _, err := visible()
+	return list, err
 }
 
-// readTable is List with the zombies.
-func readTable() ([]Process, error) {
+// visible is List that also returns how many processes may not be looked at.
+func visible() (list []Process, closed int, err error) {
+	table, closed, err := readTable()
+	return slices.DeleteFunc(table, func(p Process) bool { return !p.running() }), closed, err
+}
+
+// readTable is visible with the zombies.
+func readTable() (list []Process, closed int, err error) {
 	dir, err := os.Open("/proc")
 	if err != nil {
-		return nil, fmt.Errorf("list processes: %w", err)
+		return nil, 0, fmt.Errorf("list processes: %w", err)
 	}
 	defer func() { _ = dir.Close() }()
 	names, err := dir.Readdirnames(-1)
 	if err != nil {
-		return nil, fmt.Errorf("list processes: %w", err)
+		return nil, 0, fmt.Errorf("list processes: %w", err)
 	}
-	list := make([]Process, 0, len(names))
+	list = make([]Process, 0, len(names))
 	for _, name := range names {
 		pid, err := strconv.Atoi(name)
 		if err != nil {
@@ -71,12 +78,16 @@ func readTable() ([]Process, error) {
 		if errors.Is(err, ErrGone) {
 			continue
 		}
+		if errors.Is(err, os.ErrPermission) { // another user's, listed but closed: nobody whom the caller could end
+			closed++
+			continue
+		}
 		if err != nil {
-			return nil, err
+			return nil, 0, err
 		}
 		list = append(list, p)
 	}
-	return list, nil
+	return list, closed, nil
 }
 
 // zombiePause lies between two looks at zombies that nobody takes.
@@ -96,7 +107,7 @@ func OnlyZombies(parent ID) (bool, error) {
 
 // zombiesOf returns the children of a process if all of them are zombies.
 func zombiesOf(parent ID) (map[ID]bool, error) {
-	table, err := readTable()
+	table, _, err := readTable()
 	if err != nil {
 		return nil, err
 	}

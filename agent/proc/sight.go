@@ -18,8 +18,8 @@ func (p Process) kernelThread() bool { return p.flags&flagKernelThread != 0 }
 // capPtrace is the number of CAP_SYS_PTRACE, with which every process can be seen and read.
 const capPtrace = 19
 
-// hidden tells why processes may run that List does not see, "" if there is no reason: /proc can be mounted so that those of other users are not listed,
-// and a look that does not see them proves nothing.
+// hidden tells why processes may run that List does not see, "" if there is no reason: /proc can be mounted so that those of other users are not listed
+// or cannot be looked at, and a look that does not see them proves nothing.
 func hidden() string {
 	mounts, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
@@ -59,7 +59,7 @@ func hidePID(mounts string) (value string, group int) {
 			}
 		}
 		switch value {
-		case "0", "off", "1", "noaccess": // listed, if not readable
+		case "0", "off":
 			value = ""
 		}
 	}
@@ -85,6 +85,6 @@ func Alone() bool {
 	if self, err := os.Readlink("/proc/self"); err != nil || self != "1" {
 		return false // /proc shows another namespace
 	}
-	list, err := List()
-	return err == nil && len(list) == 1
+	list, closed, err := visible()
+	return err == nil && len(list) == 1 && closed == 0
 }

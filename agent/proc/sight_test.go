@@ -8,7 +8,8 @@ func TestOnlyTheLastMountOnProcHidesProcesses(t *testing.T) {
 		plain  = "23 28 0:5 / /proc rw,nosuid shared:5 - proc proc rw\n"
 		hides  = "24 28 0:5 / /proc rw,nosuid - proc proc rw,gid=27,hidepid=invisible\n"
 		number = "24 28 0:5 / /proc rw,nosuid shared:5 master:1 - proc proc rw,hidepid=2\n"
-		listed = "24 28 0:5 / /proc rw - proc proc rw,hidepid=noaccess\n"
+		open   = "24 28 0:5 / /proc rw - proc proc rw,hidepid=off\n"
+		closed = "24 28 0:5 / /proc rw - proc proc rw,hidepid=noaccess\n"
 		other  = "25 28 0:6 / /mnt/proc rw - proc proc rw,hidepid=2\n"
 	)
 	for _, tt := range []struct {
@@ -16,7 +17,8 @@ func TestOnlyTheLastMountOnProcHidesProcesses(t *testing.T) {
 		value  string
 		group  int
 	}{
-		{"", "", 0}, {before + plain, "", 0}, {plain + hides, "invisible", 27}, {hides + plain + other, "", 0}, {number, "2", 0}, {listed, "", 0},
+		{"", "", 0}, {before + plain, "", 0}, {plain + hides, "invisible", 27}, {hides + plain + other, "", 0}, {number, "2", 0}, {closed, "noaccess", 0},
+		{open, "", 0},
 	} {
 		if value, group := hidePID(tt.mounts); value != tt.value || group != tt.group {
 			t.Errorf("%q, group %d, want %q, group %d, of\n%s", value, group, tt.value, tt.group, tt.mounts)

@@ -49,7 +49,7 @@ func Survivors(known []Target, jobs string) (Check, error) {
 }
 
 func lookForSurvivors(known []Target, jobs string) (check Check, leaving []Process, err error) {
-	list, err := List()
+	list, closed, err := visible()
 	if err != nil {
 		return Check{}, nil, err
 	}
@@ -101,6 +101,9 @@ func lookForSurvivors(known []Target, jobs string) (check Check, leaving []Proce
 	}
 	if unread > 1 {
 		check.Unreadable += fmt.Sprintf(" and %d more", unread-1)
+	}
+	if closed > 0 {
+		check.Checked, check.Unreadable = false, fmt.Sprintf("%d of other users", closed)
 	}
 	if why := hidden(); why != "" {
 		check.Checked, check.Unreadable = false, why
