@@ -143,6 +143,7 @@ func Run(ctx context.Context, config Config, deps Deps) error {
 	a.releaseIdle()
 	a.wait.Go(a.janitor.run)
 	a.wait.Go(a.reloads)
+	a.wait.Go(func() { proc.ReapOrphans(a.ctx) })
 	a.observe()
 	if deps.Status != nil {
 		a.deps.StatusEvery = cmp.Or(deps.StatusEvery, defaultPulse)
