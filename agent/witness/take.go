@@ -29,8 +29,10 @@ const (
 	// before: some ten thousand leases.
 	logBound = 1 << 20
 	// firstFD is above the numbers that scripts choose for themselves: a shell
-	// that says `exec 3>file` would close the lock.
+	// that says `exec 3>file` would close the lock. lowFD is above the digits,
+	// for a process that may have few.
 	firstFD = 200
+	lowFD   = 10
 )
 
 // The words of a log. Texts are on disk.
@@ -171,6 +173,9 @@ func lock(path string) (fd int, content string, err error) {
 	}
 	// The copy shares the lock and, unlike file, is not closed by an exec.
 	fd, err = unix.FcntlInt(file.Fd(), unix.F_DUPFD, firstFD)
+	if errors.Is(err, unix.EINVAL) { // beyond the limit of open files
+		fd, err = unix.FcntlInt(file.Fd(), unix.F_DUPFD, lowFD)
+	}
 	if err != nil {
 		return -1, "", fmt.Errorf("hold %q: %w", path, err)
 	}

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 func place(t *testing.T, devices ...string) Place {
@@ -158,5 +160,26 @@ func TestAPlaceWithoutAFileNameIsRefused(t *testing.T) {
 	}
 	if r := check(t, filepath.Join(t.TempDir(), "none")); len(r.Devices)+len(r.Breaches) > 0 {
 		t.Errorf("a place that does not exist says %+v", r)
+	}
+}
+
+func TestALowLimitOfOpenFilesKeepsNoLeaseOut(t *testing.T) {
+	var before unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &before); err != nil {
+		t.Fatal(err)
+	}
+	low := before
+	low.Cur = 100
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &low); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = unix.Setrlimit(unix.RLIMIT_NOFILE, &before) }()
+	p := place(t, "gpu0", "gpu1")
+	h := take(t, p, 1)
+	if _, err := p.Take(Holder{Lease: 2, Job: "j-2"}); !errors.Is(err, ErrDouble) {
+		t.Errorf("taken twice: %v", err)
+	}
+	if err := h.End(); err != nil {
+		t.Fatal(err)
 	}
 }
