@@ -1,6 +1,7 @@
 package shim
 
 import (
+	"bytes"
 	"os"
 	"path/filepath"
 	"testing"
@@ -46,5 +47,38 @@ func TestResultThatCannotBeReadForAMomentIsNotReplaced(t *testing.T) {
 	wantEnd(t, await(t, next), Exited, 3, "")
 	if left, err := proc.KillTree(t.Context(), h.Tree(), 0); err != nil || len(left) > 0 { // the test's result, not the shim's
 		t.Fatal(left, err)
+	}
+}
+
+func TestShimThatCannotWriteItsResultSaysSoOnce(t *testing.T) {
+	t.Parallel()
+	h := start(t, job(t, "echo ready; read x < "+fifo(t)+"; exit 7"))
+	job := awaitOutput(t, h, 6).Job
+	inTheWay := filepath.Join(h.dir, resultName)
+	if err := os.Mkdir(inTheWay, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := proc.Signal(job, unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	log := func() []byte {
+		raw, err := os.ReadFile(filepath.Join(h.dir, logName))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return raw
+	}
+	for deadline := time.Now().Add(20 * time.Second); !bytes.Contains(log(), []byte("write result")); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("it says nothing")
+		}
+	}
+	time.Sleep(2 * writePause) // there is nothing to wait for: it is to stay silent
+	if err := os.Remove(inTheWay); err != nil {
+		t.Fatal(err)
+	}
+	wantEnd(t, await(t, h), Exited, 137, "")
+	if n := bytes.Count(log(), []byte(`msg="write result`)); n != 1 {
+		t.Errorf("said %d times:\n%s", n, log())
 	}
 }

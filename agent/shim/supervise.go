@@ -64,20 +64,30 @@ func (s *supervisor) run(report *reporter) {
 			report.say(message{Type: typeHello, Hello: &srv.hello, Status: s.board.now().body()})
 		})
 	})
-	for {
-		err := writeResult(s.dir, result)
-		if err == nil || s.homeless() {
-			break
-		}
-		// Without the result on disk there is no end: a full disk holds the device until a person makes room.
-		s.log.Error("write result", "error", err)
-		time.Sleep(writePause)
-	}
+	s.write(result)
 	s.board.change(func(st *Status) { st.Phase, st.Output = Ended, result.OutputLength })
 	report.say(message{Type: typeHello, Hello: &srv.hello, Status: s.board.now().body()})
 	_ = s.listener.Close()
 	<-served
 	_ = os.Remove(filepath.Join(s.dir, socketName))
+}
+
+// write puts the result on disk. Without it there is no end: a full disk holds the device until a person makes room, which may take days, and the log is on
+// that disk.
+func (s *supervisor) write(result Result) {
+	for said := false; ; time.Sleep(writePause) {
+		err := writeResult(s.dir, result)
+		switch {
+		case err == nil && said:
+			s.log.Info("result written after all")
+			return
+		case err == nil || s.homeless():
+			return
+		case !said:
+			s.log.Error("write result; it is tried again each second", "error", err)
+			said = true
+		}
+	}
 }
 
 // supervise returns the job's result. started is called once it runs, and not if it cannot.
