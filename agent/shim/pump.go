@@ -28,7 +28,8 @@ type pump struct {
 	lost    func() bool
 	log     *slog.Logger
 
-	failing bool // the last write to the spool failed
+	failing bool          // the last write to the spool failed
+	waited  time.Duration // for the disk, in the read just now
 
 	began time.Time
 	last  atomic.Int64 // when output came last or was last kept from coming, as time since began
@@ -122,6 +123,10 @@ func (p *pump) run() {
 				p.read(i, room)
 			}
 		}
+		if !deadline.IsZero() { // that was not the writer's time
+			deadline = deadline.Add(p.waited)
+		}
+		p.waited = 0
 		if len(fds) > 2 && fds[2].Revents != 0 && p.toldToFinish() {
 			deadline = time.Now().Add(drainBound)
 		}
@@ -188,7 +193,9 @@ func (p *pump) stow(stream spool.Stream, b []byte) {
 			return
 		}
 		p.hold(true)
+		since := time.Now()
 		time.Sleep(stowPause)
+		p.waited += time.Since(since)
 	}
 }
 

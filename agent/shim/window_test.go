@@ -101,6 +101,7 @@ func TestAnAttachedJobIsHeldBackByItsReaderAndNothingIsDropped(t *testing.T) {
 }
 
 func TestATerminalIsHeldBackToo(t *testing.T) {
+	t.Parallel()
 	h := start(t, on(t, StdioTTY, acting(t, "lines 300000")))
 	awaitHeld(t, h, 0)
 	r, err := h.OpenOutput(0)
@@ -207,5 +208,59 @@ func TestOutputOfAnAttachedJobWaitsForTheDisk(t *testing.T) {
 			t.Errorf("stored %q, %v", rec.Data, err)
 		}
 		_ = r.Close()
+	}
+}
+
+// TestADiskThatRefusesAtTheEndCostsAnAttachedJobNothing: what is left in the pipe when the job has ended may wait for the disk longer than a stranger who
+// holds the pipe is waited for.
+func TestADiskThatRefusesAtTheEndCostsAnAttachedJobNothing(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir() + "/out"
+	writer, err := spool.Create(dir, spool.MinBound) // each chunk is a segment, which needs the directory
+	if err != nil {
+		t.Fatal(err)
+	}
+	var pipe [2]int
+	if err := unix.Pipe2(pipe[:], unix.O_CLOEXEC); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := unix.FcntlInt(uintptr(pipe[1]), unix.F_SETPIPE_SZ, 4*pumpChunk); err != nil {
+		t.Skip(err)
+	}
+	for range 64 {
+		if _, err := unix.Write(pipe[1], make([]byte, 4096)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_ = unix.Close(pipe[1])
+	b := newBoard()
+	p, err := newPump(writer, b, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.holdBack(&readers{}, func() bool { return false })
+	shut(&p.stop[1]) // the job has ended
+	b.mu.Lock()      // holds the pump after its first chunk
+	p.start(streams{stdout: pipe[0], stderr: -1})
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) {
+		if entries, err := os.ReadDir(dir); err == nil && len(entries) > 0 {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("nothing is stored")
+		}
+	}
+	if err := os.Rename(dir, dir+"-away"); err != nil {
+		t.Fatal(err)
+	}
+	b.mu.Unlock()
+	time.Sleep(drainBound + 500*time.Millisecond)
+	if err := os.Rename(dir+"-away", dir); err != nil {
+		t.Fatal(err)
+	}
+	p.finish()
+	_ = writer.Close()
+	if writer.Length() != 4*pumpChunk {
+		t.Errorf("%d of %d bytes", writer.Length(), 4*pumpChunk)
 	}
 }
