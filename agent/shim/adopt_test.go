@@ -105,6 +105,7 @@ func TestJobOutlivesAKilledAgentAndItsExitCodeIsKept(t *testing.T) {
 }
 
 func TestShimKilledMeansTreeKilledAndCodeUnknown(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name    string
 		adopted bool // the agent was away when it happened
@@ -148,6 +149,7 @@ func TestShimKilledMeansTreeKilledAndCodeUnknown(t *testing.T) {
 }
 
 func TestHostRestartIsADeadSupervisorWithNothingToKill(t *testing.T) {
+	t.Parallel()
 	for _, withProcess := range []bool{true, false} {
 		cfg := job(t, "true")
 		o, err := place(cfg.Dir, cfg.Spec.withDefaults())
@@ -257,6 +259,7 @@ func TestManyStartsMakeOneProcess(t *testing.T) {
 }
 
 func TestDamagedRecordsAreNamedAndNothingIsTouched(t *testing.T) {
+	t.Parallel()
 	for _, name := range []string{specName, processName, resultName} {
 		cfg := job(t, "exit 0")
 		h := start(t, cfg)

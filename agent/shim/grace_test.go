@@ -9,6 +9,7 @@ import (
 )
 
 func TestAJobIsWarnedOnceBeforeItsLimitAndItsGroupWithIt(t *testing.T) {
+	t.Parallel()
 	cfg := job(t, `trap 'echo warned' USR1; sleep 60 & echo ready; wait $!; wait $!; echo child $?; while :; do sleep 0.05; done`)
 	cfg.Spec.MaxRuntime = 5 * time.Second
 	cfg.Spec.Env = append(cfg.Spec.Env, "RC_GRACE_SIGNAL=USR1@2s")
@@ -22,6 +23,7 @@ func TestAJobIsWarnedOnceBeforeItsLimitAndItsGroupWithIt(t *testing.T) {
 }
 
 func TestAJobIsNotWarnedWhileItIsBeingKilled(t *testing.T) {
+	t.Parallel()
 	cfg := job(t, `trap 'echo term' TERM; trap 'echo warned' USR1; echo ready; while :; do sleep 0.05; done`)
 	cfg.Spec.MaxRuntime, cfg.Spec.Grace = time.Hour, 3*time.Second
 	cfg.Spec.Env = append(cfg.Spec.Env, "RC_GRACE_SIGNAL=USR1@59m58s") // 2 s after the start

@@ -139,6 +139,7 @@ func TestAHigherWriterTakesTheInputOver(t *testing.T) {
 }
 
 func TestAProcessThatDoesNotReadHoldsTheWriterBack(t *testing.T) {
+	t.Parallel()
 	h := start(t, on(t, StdioPipe, job(t, "read x; echo $x; sleep 1; exec wc -c")))
 	in := input(t, h, 1)
 	write(t, in, 0, []byte("go\n"))

@@ -117,6 +117,7 @@ func TestSignalsAndPipesOfAJobAreAsUsual(t *testing.T) {
 }
 
 func TestStartFailureIsAResult(t *testing.T) {
+	t.Parallel()
 	missing := filepath.Join(t.TempDir(), "missing")
 	plain := filepath.Join(t.TempDir(), "plain")
 	if err := os.WriteFile(plain, []byte("text"), 0o644); err != nil {
@@ -197,6 +198,7 @@ func TestSpecIsRefusedBeforeAnythingHappens(t *testing.T) {
 }
 
 func TestWatchdogs(t *testing.T) {
+	t.Parallel()
 	cases := []struct {
 		name, line   string
 		runtime      time.Duration
@@ -213,6 +215,7 @@ func TestWatchdogs(t *testing.T) {
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
 			cfg := job(t, c.line)
 			cfg.Spec.MaxRuntime, cfg.Spec.IdleTimeout = c.runtime, c.idle
 			h := start(t, cfg)
@@ -233,6 +236,7 @@ func TestWatchdogs(t *testing.T) {
 }
 
 func TestHoldWaitsForKillOrItsTime(t *testing.T) {
+	t.Parallel()
 	cfg := config(t, nil)
 	cfg.Spec.Kind, cfg.Spec.IdleTimeout = KindHold, 50*time.Millisecond // a hold has no output to be idle about
 	h := start(t, cfg)

@@ -15,10 +15,12 @@ import (
 )
 
 func TestKillEndsTheWholeTree(t *testing.T) {
+	t.Parallel()
 	for _, part := range []string{
 		"wait", "wait,wait,wait", "deaf", "setsid,wait", "setsid,leave,wait", "setsid,leave,deaf", "naked,leave,deaf", "naked,wait,setsid,leave,deaf",
 	} {
 		t.Run(part, func(t *testing.T) {
+			t.Parallel()
 			h := start(t, acting(t, part))
 			escapee := last(t, h)
 			if n := len(below(t, h)); n < 1 {
@@ -52,8 +54,10 @@ func below(t *testing.T, h *Handle) []proc.Process {
 }
 
 func TestStragglersGoAndTheJobKeepsItsExitCode(t *testing.T) {
+	t.Parallel()
 	for _, part := range []string{"leave,wait", "leave,deaf", "setsid leave,deaf", "naked leave,leave,deaf"} {
 		t.Run(part, func(t *testing.T) {
+			t.Parallel()
 			h := start(t, acting(t, part))
 			wantEnd(t, await(t, h), Exited, 7, "")
 			if escapee := last(t, h); proc.Alive(escapee) {
@@ -67,6 +71,7 @@ func TestStragglersGoAndTheJobKeepsItsExitCode(t *testing.T) {
 }
 
 func TestTermHandlerSaysItsLastWord(t *testing.T) {
+	t.Parallel()
 	h := start(t, job(t, `trap 'echo bye; exit 5' TERM; echo ready; while :; do sleep 0.02; done`))
 	awaitOutput(t, h, 6)
 	h.Kill("moved")
@@ -77,6 +82,7 @@ func TestTermHandlerSaysItsLastWord(t *testing.T) {
 }
 
 func TestFirstKillReasonCounts(t *testing.T) {
+	t.Parallel()
 	cfg := acting(t, "deaf")
 	cfg.Spec.Grace = 2 * time.Second
 	h := start(t, cfg)
@@ -102,6 +108,7 @@ func TestFirstKillReasonCounts(t *testing.T) {
 }
 
 func TestStoppedJobCanBeKilled(t *testing.T) {
+	t.Parallel()
 	h := start(t, job(t, `echo ready; kill -STOP $$`))
 	awaitOutput(t, h, 6)
 	h.Kill("cancelled")
@@ -133,6 +140,7 @@ func TestAPipeHeldElsewhereDoesNotHoldTheEnd(t *testing.T) {
 }
 
 func TestJobWhoseDirectoryIsDeletedEnds(t *testing.T) {
+	t.Parallel()
 	hold := config(t, nil)
 	hold.Spec.Kind = KindHold
 	handles := []*Handle{start(t, acting(t, "wait,setsid,leave,deaf")), start(t, hold)}

@@ -28,6 +28,7 @@ func ranFor(r Result) time.Duration { return r.FinishedAt.Sub(r.StartedAt) }
 func TestALengthenedJobRunsToItsNewLimit(t *testing.T) {
 	for _, kind := range []Kind{KindJob, KindHold} {
 		t.Run(string(kind), func(t *testing.T) {
+			t.Parallel()
 			cfg := job(t, "sleep 60")
 			cfg.Spec.Kind, cfg.Spec.MaxRuntime = kind, 2500*time.Millisecond
 			if kind == KindHold {
@@ -122,9 +123,11 @@ func TestALengthenedLimitIsKnownToTheNextAgent(t *testing.T) {
 // TestAnExtensionRacedWithTheLimitHoldsOrIsNotTold: a limit that was said to be
 // taken is lived up to, and one that came too late never shows.
 func TestAnExtensionRacedWithTheLimitHoldsOrIsNotTold(t *testing.T) {
+	t.Parallel()
 	const short, long = 400 * time.Millisecond, time.Second
 	for i := range 8 {
 		t.Run(fmt.Sprint(i), func(t *testing.T) {
+			t.Parallel()
 			cfg := job(t, "sleep 60")
 			cfg.Spec.MaxRuntime = short
 			h := start(t, cfg)
@@ -144,6 +147,7 @@ func TestAnExtensionRacedWithTheLimitHoldsOrIsNotTold(t *testing.T) {
 // TestAShimOfAnEarlierReleaseIsNotTold: it would hang up. Its job goes on, and a
 // kill is taken.
 func TestAShimOfAnEarlierReleaseIsNotTold(t *testing.T) {
+	t.Parallel()
 	cfg := job(t, "sleep 60")
 	cfg.Spec.MaxRuntime = time.Hour
 	h := start(t, cfg)

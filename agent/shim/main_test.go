@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"log/slog"
@@ -46,7 +47,18 @@ func TestMain(m *testing.M) {
 	if os.Getenv(namespaceName) != "" {
 		os.Exit(runInNamespace(m))
 	}
+	waitTogether()
 	os.Exit(m.Run())
+}
+
+// waitTogether lets more tests run at a time than there are processors, unless it is said how many: those that are parallel mostly wait for a time to be over.
+func waitTogether() {
+	flag.Parse()
+	said := false
+	flag.Visit(func(f *flag.Flag) { said = said || f.Name == "test.parallel" })
+	if !said {
+		_ = flag.Set("test.parallel", "8")
+	}
 }
 
 // play is a job. Parts of a comma list are a chain of processes, each the child of the one before.

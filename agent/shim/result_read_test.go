@@ -14,6 +14,7 @@ import (
 
 // What cannot be read at this moment, for the agent has no descriptor left, say, is not what is not there.
 func TestResultThatCannotBeReadForAMomentIsNotReplaced(t *testing.T) {
+	t.Parallel()
 	cfg := job(t, "echo ready; exec sleep 60")
 	h := start(t, cfg)
 	awaitOutput(t, h, 6)

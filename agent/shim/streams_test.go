@@ -84,8 +84,10 @@ func TestStragglersOnATerminalGoAndTheirLastWordIsThere(t *testing.T) {
 }
 
 func TestKillEndsAJobOnATerminal(t *testing.T) {
+	t.Parallel()
 	for _, part := range []string{"wait,wait", "setsid,leave,deaf", "naked,wait,setsid,leave,deaf"} {
 		t.Run(part, func(t *testing.T) {
+			t.Parallel()
 			cfg := on(t, StdioTTY, acting(t, part))
 			h := start(t, cfg)
 			awaitOutput(t, h, 7)
@@ -103,6 +105,7 @@ func TestATerminalThatCannotBeHadIsAFailedStart(t *testing.T) {
 }
 
 func TestWatchdogsEndAttachedJobs(t *testing.T) {
+	t.Parallel()
 	for _, stdio := range []Stdio{StdioPipe, StdioTTY} {
 		cfg := on(t, stdio, job(t, "exec sleep 60"))
 		cfg.Spec.MaxRuntime = time.Second

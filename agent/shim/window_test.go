@@ -71,32 +71,35 @@ func TestAnAttachedJobIsHeldBackByItsReaderAndNothingIsDropped(t *testing.T) {
 		_, _ = io.WriteString(want, line)
 	}
 	for _, bound := range []int64{0, spool.MinBound} {
-		cfg := on(t, StdioPipe, acting(t, "lines "+strconv.Itoa(lines)))
-		cfg.Spec.OutputBound = bound
-		cfg.Spec.IdleTimeout = 2 * time.Second // what a loaded machine takes is far below
-		h := start(t, cfg)
-		awaitHeld(t, h, 0)
-		<-time.After(cfg.Spec.IdleTimeout + 500*time.Millisecond) // the time in which it is held back is not its silence
-		letGo(h)                                                  // it is so for the next agent too
-		h, err := Adopt(cfg.Dir, cfg.Log)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { finish(t, h) })
-		r, err := h.OpenOutput(0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer r.Close()
-		sum := sha256.New()
-		readOn(t, h, r, 600_000, sum)
-		awaitHeld(t, h, h.consumed)
-		readOn(t, h, r, -1, sum)
-		result := await(t, h)
-		wantEnd(t, result, Exited, 0, "")
-		if digest := hex.EncodeToString(sum.Sum(nil)); digest != hex.EncodeToString(want.Sum(nil)) || digest != result.OutputDigest || result.OutputLength != int64(length) {
-			t.Errorf("bound %d: read %d of %d bytes, or other ones", bound, r.Offset(), length)
-		}
+		t.Run(strconv.FormatInt(bound, 10), func(t *testing.T) {
+			t.Parallel()
+			cfg := on(t, StdioPipe, acting(t, "lines "+strconv.Itoa(lines)))
+			cfg.Spec.OutputBound = bound
+			cfg.Spec.IdleTimeout = 2 * time.Second // what a loaded machine takes is far below
+			h := start(t, cfg)
+			awaitHeld(t, h, 0)
+			<-time.After(cfg.Spec.IdleTimeout + 500*time.Millisecond) // the time in which it is held back is not its silence
+			letGo(h)                                                  // it is so for the next agent too
+			h, err := Adopt(cfg.Dir, cfg.Log)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { finish(t, h) })
+			r, err := h.OpenOutput(0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer r.Close()
+			sum := sha256.New()
+			readOn(t, h, r, 600_000, sum)
+			awaitHeld(t, h, h.consumed)
+			readOn(t, h, r, -1, sum)
+			result := await(t, h)
+			wantEnd(t, result, Exited, 0, "")
+			if digest := hex.EncodeToString(sum.Sum(nil)); digest != hex.EncodeToString(want.Sum(nil)) || digest != result.OutputDigest || result.OutputLength != int64(length) {
+				t.Errorf("bound %d: read %d of %d bytes, or other ones", bound, r.Offset(), length)
+			}
+		})
 	}
 }
 
