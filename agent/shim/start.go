@@ -187,7 +187,7 @@ func spawn(cfg Config) (Status, proc.ID, error) {
 	status, err := awaitReport(ours, cfg.Dir)
 	cfg.step(Reported)
 	if err != nil {
-		_, _ = process.Wait() // it has said its last word, or closed the pipe by its end
+		dismiss(process, id, cfg.Dir)
 		return Status{}, proc.ID{}, err
 	}
 	_ = process.Release() // the handle reaps it, if this agent is still there
@@ -214,4 +214,19 @@ func awaitReport(pipe *os.File, dir string) (Status, error) {
 		return Status{}, &problem{text: m.Problem.Text, cause: cmp.Or(m.Problem.Cause, CauseAgent)}
 	}
 	return Status{}, fmt.Errorf("start shim: message of type %d", m.Type)
+}
+
+// dismiss takes the exit of a shim that has said its last word, or closed the pipe by its end. One that goes on has said what this release does not
+// understand: the executable has been replaced by a later one. If it has begun it is left to those who adopt the job; otherwise it must not begin after all.
+func dismiss(process *os.Process, id proc.ID, dir string) {
+	for deadline := time.Now().Add(shimExit); proc.Alive(id) && time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+	}
+	if proc.Alive(id) {
+		if begun, err := hasBegun(dir); begun || err != nil {
+			_ = process.Release()
+			return
+		}
+		_ = proc.Signal(id, unix.SIGKILL)
+	}
+	_, _ = process.Wait()
 }
