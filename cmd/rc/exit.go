@@ -34,7 +34,7 @@ var exitCodes = []struct {
 	meaning string
 }{
 	{exitOK, "done; of a job: it succeeded"},
-	{exitNoCode, "of a job only: it ended without an exit code (killed, lost, cancelled before it started), or with a multiple of 256"},
+	{exitNoCode, "of a job only: it ended without an exit code (killed, lost, cancelled before it started), or with a multiple of 256; of several under `wait`: not all succeeded"},
 	{exitUsage, "the command line cannot be meant, or a controller refuses what it asks for as malformed or out of range"},
 	{exitNotFound, "no such job, device, controller, context or setting; no device that the selector matches"},
 	{exitUnreachable, "no controller answers, or none knows a leader; whether a change happened all the same is said"},
@@ -146,8 +146,9 @@ const neverStarted = -1
 // exitOfFailedStart tells a program that is not there from one that could not
 // be started, as shells do. The outcome of a job carries this only in the
 // sentence of its end, and its format is frozen; so this one function reads
-// that sentence, whole and with the command's own name in it. (A test has the
-// shim say it.) A sentence that it does not know is the lesser statement.
+// that sentence, from its beginning and with the command's own name in it; what
+// is advised after that may change. (A test has the shim say it.) A sentence
+// that it does not know is the lesser statement.
 func exitOfFailedStart(job *wire.Job) int {
 	if len(job.Command) == 0 {
 		return exitNotStarted

@@ -166,6 +166,7 @@ func TestASentenceThatIsNotKnownIsNoMissingProgram(t *testing.T) {
 		"", "start: device gpu0 is not declared on this host",
 		"start: other: command not found in PATH /bin", // not what was asked for
 		"start: run other: no such file or directory",
+		"start: run tool: no such file or directory in /opt",
 		"killed by start: tool: command not found in PATH /bin",
 	} {
 		job := &wire.Job{State: "failed", Command: []string{"tool"}, KillReason: reason, ExitCode: &never}

@@ -16,7 +16,7 @@ import (
 // failure is what rc prints on stderr, as one line, instead of a sentence when
 // its output is for programs. All members are always there.
 type failure struct {
-	Code    string `json:"code"`    // the controllers' own, or usage, interrupted, not_found, failed
+	Code    string `json:"code"`    // the controllers' own, or one of rc: usage, interrupted, deadline, failed
 	Message string `json:"message"` // one line
 	Hint    string `json:"hint"`    // what to do next; "" when the message says it
 	// RetryAfter is in seconds; 0: asking again changes nothing, or nobody
@@ -25,6 +25,12 @@ type failure struct {
 	// RequestID is what a change was asked for under, "" for reads.
 	RequestID string `json:"request_id"`
 }
+
+// Codes of rc itself that more than one verb has.
+const (
+	codeInterrupted = "interrupted"
+	codeDeadline    = "deadline"
+)
 
 // fail prints err, if it is one, and returns the exit code.
 func (a *app) fail(err error) int {
@@ -37,7 +43,7 @@ func (a *app) fail(err error) int {
 	}
 	var usage *usageError
 	if a.interrupted() && !errors.As(err, &usage) {
-		a.report(failure{Code: "interrupted", Message: "interrupted"}, "interrupted")
+		a.report(failure{Code: codeInterrupted, Message: "interrupted"}, "interrupted")
 		return exitInterrupted
 	}
 	if brokenPipe(err) {

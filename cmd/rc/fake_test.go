@@ -17,7 +17,7 @@ import (
 )
 
 // controller is a fake of the API. What becomes of a job stands in its command,
-// one step a word:
+// of a hold in its reason, one step a word:
 //
 //	out:TEXT err:TEXT   prints; _ is a space, a line end follows
 //	gap:N               N bytes are missing here
@@ -25,35 +25,49 @@ import (
 //	queue:N             seen queued N times before it is placed; queue:0 stays queued
 //	held:ID             says that it waits for this job, ten minutes for each place
 //	busy                no_wait is refused
+//	mute                the first submit has its effect and gets no answer
+//	twin                at the cut another job comes up, with an ID that begins alike
 //	flood:N             prints N lines of 16 bytes
 //	hang                runs until it is killed
 //	id:ID               has this ID
+//	after:N             seen running N times before it ends
+//	away                its host is out of reach when it is killed
+//	slow:N              killed, it is seen N times before it ends
 //	exit:N              ends with this code
 //	end:STATE[:REASON]  ends so, without a code
 //	never:STATE:REASON  ends so before it is placed
+//	origin:WORD         is to blame for its end
 type controller struct {
 	*httptest.Server
 	mu   sync.Mutex
 	jobs []*fakeJob
-	// hanging counts the streams that got to a hang, looks those at queued jobs.
-	hanging, looks int
+	// requests are the jobs by the request IDs of their submits.
+	requests map[string]*fakeJob
+	// hanging counts the streams that got to a hang, looks those at queued jobs,
+	// views those at running ones, muted the submits left without an answer.
+	hanging, looks, views, muted int
 }
 
 type fakeJob struct {
 	wire.Job
+	steps  []string
 	looks  int // left before it is placed; negative: for ever
+	views  int // left before it ends; negative: for ever
 	killed chan struct{}
 	cut    bool
 }
 
 func newController() *controller {
-	c := &controller{}
+	c := &controller{requests: map[string]*fakeJob{}}
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /v1/jobs", c.submit)
 	mux.HandleFunc("GET /v1/jobs", c.list)
 	mux.HandleFunc("GET /v1/jobs/{id}", c.view)
 	mux.HandleFunc("POST /v1/jobs/{id}/kill", c.kill)
+	mux.HandleFunc("POST /v1/jobs/{id}/release", c.release)
+	mux.HandleFunc("POST /v1/jobs/{id}/extend", c.extend)
 	mux.HandleFunc("GET /v1/jobs/{id}/stream", c.stream)
+	mux.HandleFunc("GET /v1/events", c.events)
 	mux.HandleFunc("GET /v1/", c.fixture)
 	mux.HandleFunc("DELETE /v1/devices/{id}", retire)
 	mux.HandleFunc("DELETE /v1/hosts/{id}", retire)
@@ -100,20 +114,31 @@ func (c *controller) submit(w http.ResponseWriter, r *http.Request) {
 	case req.DeviceID == "no:such":
 		refuse(w, 400, "unknown_device", "there is no device no:such; look with: rc devices")
 		return
-	case req.NoWait && step(req.Command, "busy") != nil:
+	case req.NoWait && (step(req.Command, "busy") != nil || req.Reason == "busy"):
 		refuse(w, 409, wire.CodeNoDevice, "busy")
 		return
 	}
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	job := &fakeJob{killed: make(chan struct{}), Job: wire.Job{
-		ID: fmt.Sprintf("j-%d", len(c.jobs)+1), Kind: "job", Command: req.Command, Cwd: req.Cwd, Env: req.Env,
+	job := &fakeJob{killed: make(chan struct{}), steps: req.Command, views: -1, Job: wire.Job{
+		ID: fmt.Sprintf("j-%d", len(c.jobs)+1), Kind: "job", Command: req.Command, Cwd: req.Cwd, Env: req.Env, Reason: req.Reason,
 		Submitter: req.Submitter, Priority: req.Priority, Selector: req.Selector, DeviceID: req.DeviceID,
 		MaxRuntimeSeconds: req.MaxRuntimeSeconds, SubmittedAt: now, QueuedAt: &now, State: "queued",
 	}}
-	if id := step(req.Command, "id"); id != nil {
+	if earlier := c.requests[r.Header.Get(wire.HeaderRequestID)]; earlier != nil {
+		reply(w, 201, earlier.Job)
+		return
+	}
+	c.requests[r.Header.Get(wire.HeaderRequestID)] = job
+	if req.Kind == kindHold {
+		job.Kind, job.Command, job.steps = kindHold, []string{"hold"}, strings.Fields(req.Reason)
+	}
+	if id := step(job.steps, "id"); id != nil {
 		job.ID = id[0]
 	}
-	if n := step(req.Command, "queue"); n != nil {
+	if n := step(job.steps, "after"); n != nil {
+		job.views = number(n[0])
+	}
+	if n := step(job.steps, "queue"); n != nil {
 		job.looks = number(n[0])
 		if job.looks == 0 {
 			job.looks = -1
@@ -122,27 +147,37 @@ func (c *controller) submit(w http.ResponseWriter, r *http.Request) {
 		job.place()
 	}
 	c.jobs = append(c.jobs, job)
+	if step(job.steps, "mute") != nil {
+		c.muted++
+		c.mu.Unlock()
+		<-r.Context().Done()
+		c.mu.Lock()
+		return
+	}
 	reply(w, 201, job.Job)
 }
 
 // place gives the job its device, or ends it before it has one.
 func (j *fakeJob) place() {
 	start := j.SubmittedAt.Add(time.Second)
-	if end := step(j.Command, "never"); end != nil {
+	if end := step(j.steps, "never"); end != nil {
 		j.State, j.KillReason, j.FinishedAt = end[0], end[1], &start
 		return
 	}
 	if j.DeviceID == "" {
 		j.DeviceID = "box:gpu7"
 	}
-	j.State, j.StartedAt = "running", &start
+	j.State, j.StartedAt, j.Lease = "running", &start, strings.Replace(j.ID, "j-", "l-", 1)
 }
 
 // finish ends the job the way its command says.
 func (j *fakeJob) finish() {
 	end := j.StartedAt.Add(90 * time.Second)
 	j.FinishedAt = &end
-	switch code, other := step(j.Command, "exit"), step(j.Command, "end"); {
+	if origin := step(j.steps, "origin"); origin != nil {
+		j.Origin = origin[0]
+	}
+	switch code, other := step(j.steps, "exit"), step(j.steps, "end"); {
 	case other != nil:
 		j.State = other[0]
 		if len(other) > 1 {
@@ -202,7 +237,15 @@ func (c *controller) view(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	view := wire.JobView{}
-	if job.State == "queued" {
+	switch job.State {
+	case "running":
+		c.views++
+		if job.views == 0 {
+			job.finish()
+			close(job.killed)
+		}
+		job.views--
+	case "queued":
 		c.looks++
 		if job.looks == 0 {
 			job.place()
@@ -218,7 +261,7 @@ func (c *controller) view(w http.ResponseWriter, r *http.Request) {
 
 // heldUp says why a job of a command with held:ID waits at a place.
 func heldUp(job *fakeJob, place int) *wire.Waiting {
-	holder := step(job.Command, "held")
+	holder := step(job.steps, "held")
 	if holder == nil {
 		return nil
 	}
@@ -304,9 +347,7 @@ func (c *controller) kill(w http.ResponseWriter, r *http.Request) {
 	case job.FinishedAt != nil:
 		refuse(w, 409, "not_cancellable", "the job has ended: "+job.State)
 	default:
-		end := job.SubmittedAt.Add(time.Minute)
-		job.State, job.FinishedAt, job.KillReason = "killed", &end, "killed by "+req.Submitter
-		close(job.killed)
+		job.kill("killed by " + req.Submitter)
 	}
 }
 
@@ -399,29 +440,17 @@ func (s *script) firstCut() bool {
 	defer s.controller.mu.Unlock()
 	first := !s.job.cut
 	s.job.cut = true
+	if first && step(s.job.steps, "twin") != nil {
+		s.controller.jobs = append(s.controller.jobs, &fakeJob{Job: wire.Job{ID: s.job.ID + "0", State: "queued"}, looks: -1})
+	}
 	return first
 }
 
 func (s *script) end() relay.End {
 	s.controller.mu.Lock()
 	defer s.controller.mu.Unlock()
-	if s.job.FinishedAt == nil && s.follow {
+	if s.job.FinishedAt == nil && s.follow && step(s.job.steps, "slow") == nil {
 		s.job.finish()
 	}
 	return relay.End{Length: s.offset, StreamEnd: wire.StreamEnd{State: s.job.State, Complete: s.job.FinishedAt != nil}}
-}
-
-// fixture answers the routes that only show something.
-func (c *controller) fixture(w http.ResponseWriter, r *http.Request) {
-	path := r.URL.Path
-	if r.URL.Query().Has("max_runtime_seconds") {
-		path += "?long"
-	}
-	body, ok := fixtures[path]
-	if !ok {
-		http.NotFound(w, r)
-		return
-	}
-	w.Header().Set("Content-Type", "application/json")
-	_, _ = w.Write([]byte(body))
 }

@@ -52,4 +52,33 @@ var fixtures = map[string]string{
 {"index":4118,"term":7,"time":"2026-01-02T03:04:05.000Z","kind":"job.enqueue","summary":"by bob@far for rack=r3: true","position":1,"committed":true},
 {"index":4119,"term":7,"time":"","kind":"noop","summary":"","position":0,"committed":true},
 {"index":4120,"term":7,"time":"2026-01-02T03:04:06.000Z","kind":"job.kill","summary":"j-41 by ann@box","position":0,"committed":false}]}`,
+
+	"/v1/devices/box:gpu0/describe": `{"device":{"id":"box:gpu0","host":"box","name":"gpu0","worker_id":"w","state":"busy","last_heartbeat_at":"2026-01-02T03:04:05Z"},
+"holder":"ann@box","job_id":"j-41","elapsed_seconds":3725,"heartbeat_age_seconds":2,
+"labels":[{"key":"driver","value":"570.1","source":"detected","updated_at":"2026-01-02T03:00:00Z"},{"key":"rack","value":"r3","source":"declared","updated_at":"2026-01-01T03:00:00Z"},{"key":"vram","value":"80G","source":"detected","updated_at":"2026-01-02T04:00:00Z"}],
+"label_age_seconds":{"driver/detected":245,"rack/declared":86645,"vram/detected":-3355},
+"sheet":"# gpu0\n\ncuda is in /opt/cuda;\tdo not use /tmp, it is small.\n","sheet_updated_at":"2025-12-30T03:04:05Z","sheet_age_seconds":259200,"sheet_is_host_wide":false,
+"recent_jobs":[
+{"id":"j-41","kind":"job","command":["python","train.py"],"submitter":"ann@box","state":"killed","device_id":"box:gpu0","kill_reason":"max_runtime exceeded (1h0m0s)","exit_code":143,"started_at":"2026-01-02T02:00:00Z","finished_at":"2026-01-02T03:00:01Z"},
+{"id":"j-39","kind":"hold","command":["hold"],"submitter":"bob@far","state":"lost","device_id":"box:gpu0","kill_reason":"agent silent","reason":"profiling","origin":"host","started_at":"2026-01-02T01:00:00Z","finished_at":"2026-01-02T01:30:00Z"}],
+"automatic_returns_left":3,"automatic_returns_window_seconds":3600}`,
+
+	"/v1/devices/box:gpu2/describe": `{"device":{"id":"box:gpu2","host":"box","name":"gpu2","worker_id":"w","state":"unhealthy","last_heartbeat_at":"2026-01-02T03:04:05Z"},
+"elapsed_seconds":0,"heartbeat_age_seconds":2,"quarantine_reason":"fan stopped","quarantine_category":"fault","labels":[],"label_age_seconds":{},
+"sheet":"Ask \u001b[31mbob first.","sheet_updated_at":"2025-12-30T03:04:05Z","sheet_age_seconds":7200,"sheet_is_host_wide":true,
+"automatic_returns_left":3,"automatic_returns_window_seconds":3600}`,
+
+	"/v1/devices/far:gpu0/describe": `{"device":{"id":"far:gpu0","host":"far","name":"gpu0","worker_id":"w","state":"unhealthy","last_heartbeat_at":"2026-01-02T03:04:05Z"},
+"elapsed_seconds":0,"heartbeat_age_seconds":400,"quarantine_reason":"worker_lost","quarantine_category":"worker_lost","not_declared":true,"labels":[],"label_age_seconds":{},
+"sheet":"","sheet_updated_at":"0001-01-01T00:00:00Z","sheet_is_host_wide":false,"proof_detail":"pid 77 is left",
+"automatic_returns":[{"at":"2026-01-02T02:50:00Z","reason":"worker_lost"},{"at":"2026-01-02T02:40:00Z","reason":"worker_lost"},{"at":"2026-01-02T02:30:00Z","reason":"worker_lost"}],
+"automatic_returns_left":0,"automatic_returns_window_seconds":3600}`,
 }
+
+// Messages of the events route.
+const (
+	eventPlaced = `{"kind":"jobs","at":"2026-01-02T03:04:05.5Z","payload":{"job_id":"j-41","state":"assigned"},"event":"job.placed"}`
+	eventDevice = `{"kind":"devices","at":"2026-01-02T03:04:06Z","payload":[{"device":{"id":"box:gpu2","host":"box","name":"gpu2","state":"unhealthy"},"elapsed_seconds":0,"heartbeat_age_seconds":2,"quarantine_reason":"fan\tstopped"}]}`
+	eventEnded  = `{"kind":"jobs","at":"2026-01-02T03:04:07Z","payload":{"job_id":"j-41","state":"failed","reason":"start: no such file"},"event":"job.ended"}`
+	eventReset  = `{"kind":"reset","at":"2026-01-02T03:04:07Z","payload":{"from":"1-3-0","reason":"too long ago"},"event":"reset"}`
+)

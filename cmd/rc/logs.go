@@ -9,6 +9,8 @@ type logsCmd struct {
 func (logsCmd) Help() string {
 	return `Prints stdout and stderr of the job in one, as they came. Output that exists nowhere any more is marked by a line of its own: [rc: N bytes missing: cause].
 
+Ctrl-C ends rc logs -f and leaves the job as it is.
+
 Examples:
 
     rc logs j-48213
@@ -21,9 +23,13 @@ func (v *logsCmd) Run(a *app) error {
 		return err
 	}
 	defer c.Close()
-	job, err := resolveJob(a, c, v.Job)
+	view, err := resolveJob(a.ctx, a, c, v.Job)
 	if err != nil {
 		return err
 	}
-	return c.Logs(a.ctx, job, a.stdout, v.Follow)
+	err = c.Logs(a.ctx, view.Job.ID, a.stdout, v.Follow)
+	if err != nil && a.interrupted() {
+		return a.onlyWatched("job " + view.Job.ID)
+	}
+	return err
 }

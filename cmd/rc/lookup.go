@@ -1,35 +1,37 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"strings"
 
 	"rcd/client"
+	"rcd/wire"
 )
 
 // minPrefix is the least that is taken for the beginning of an ID.
 const minPrefix = 3
 
-// resolveJob returns the whole ID of a job for a verb that only reads: id
-// itself if there is such a job, else the one that begins so, which is said.
+// resolveJob looks at a job for a verb that only reads: at id itself if there
+// is such a job, else at the one whose ID begins so, which is said.
 // Verbs that change something take whole IDs only, and the controllers hold
 // them to it: all IDs are numbers behind the same two characters, so that j-1
 // would be j-17 once j-1 has been forgotten.
 //
 // It is done once, at the start: a beginning that fits one job now may fit two
 // when a stream is resumed.
-func resolveJob(a *app, c *client.Client, id string) (string, error) {
+func resolveJob(ctx context.Context, a *app, c *client.Client, id string) (*wire.JobView, error) {
 	if len(id) < minPrefix {
-		return "", tooShort("job", id)
+		return nil, tooShort("job", id)
 	}
-	job, err := c.Job(a.ctx, id)
+	view, err := c.JobView(ctx, id)
 	if err != nil {
-		return "", err
+		return nil, err
 	}
-	if job.ID != id {
-		a.say("%s is taken for %s", id, job.ID)
+	if view.Job.ID != id {
+		a.say("%s is taken for %s", id, view.Job.ID)
 	}
-	return job.ID, nil
+	return view, nil
 }
 
 // resolveDevice is resolveJob for devices.

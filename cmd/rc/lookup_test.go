@@ -29,8 +29,8 @@ func TestABeginningIsSettledOnceToTheWholeID(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, given := range []string{"j-1", "j-17"} {
-		if id, err := resolveJob(a, c, given); id != "j-17" || err != nil {
-			t.Errorf("%s: %q, error %v", given, id, err)
+		if view, err := resolveJob(a.ctx, a, c, given); err != nil || view.Job.ID != "j-17" {
+			t.Errorf("%s: %v, error %v", given, view, err)
 		}
 	}
 }

@@ -18,8 +18,15 @@ type cli struct {
 	Ps       psCmd       `cmd:"" help:"List what runs and what is queued."`
 	Devices  devicesCmd  `cmd:"" help:"List the devices and who holds them."`
 	Jobs     jobsCmd     `cmd:"" help:"List jobs, ended ones too, newest first."`
+	Describe describeCmd `cmd:"" help:"Show all that is known of a device: holder, labels, usage sheet, last jobs."`
 	Logs     logsCmd     `cmd:"" help:"Print the output of a job."`
+	Attach   attachCmd   `cmd:"" help:"Follow a job's output from its beginning to its end."`
+	Wait     waitCmd     `cmd:"" help:"Wait until jobs have ended, or have their devices."`
+	Hold     holdCmd     `cmd:"" help:"Take a device for yourself, without a job."`
+	Extend   extendCmd   `cmd:"" help:"Lengthen the limit of a job or a hold."`
+	Release  releaseCmd  `cmd:"" help:"Give a device back before a hold, or a job, has ended."`
 	Kill     killCmd     `cmd:"" help:"End a job, or take it out of the queue."`
+	Events   eventsCmd   `cmd:"" help:"Follow what happens to jobs and devices."`
 	Clear    clearCmd    `cmd:"" help:"Return a device from quarantine to the pool (admin)."`
 	Retire   retireCmd   `cmd:"" help:"Take a device, or a host that is gone, out of the fleet (admin)."`
 	Settings settingsCmd `cmd:"" help:"Show the replicated settings, or change one (admin)."`

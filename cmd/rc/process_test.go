@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -31,6 +32,24 @@ func startable(t *testing.T, args ...string) *process {
 	p.Env = append(os.Environ(), "RC_CONTROLLER="+c.URL, "RC_TOKEN=secret", "RC_SUBMITTER=ann@box", "RC_CONFIG="+t.TempDir()+"/none")
 	p.Stderr = &p.stderr
 	return p
+}
+
+// watch lets a test read what rc says while it runs. Call it before Start.
+func (p *process) watch(t *testing.T) func() string {
+	t.Helper()
+	file, err := os.Create(filepath.Join(t.TempDir(), "stderr"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { file.Close() })
+	p.Stderr = file
+	return func() string {
+		text, err := os.ReadFile(file.Name())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
 }
 
 // exit waits for the end and returns the exit code.

@@ -32,7 +32,9 @@ func TestMain(m *testing.M) {
 // as documentation of a verb. Beside the usual commands there is
 //
 //	exits CODE rc ARGS…   the command ends with this code
-//	await looks|hanging N the controller has seen N of them
+//	follow N rc ARGS…     Ctrl-C after N lines; they are in the files out and err
+//	await WHAT N          the controller has seen N of them: looks at queued
+//	                      jobs, views of running ones, or hanging streams
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir:           "testdata",
@@ -53,7 +55,8 @@ func TestScripts(t *testing.T) {
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"await": await,
+			"await":  await,
+			"follow": follow,
 			"exits": func(ts *testscript.TestScript, neg bool, args []string) {
 				if neg || len(args) < 2 {
 					ts.Fatalf("usage: exits CODE COMMAND ARGS…")
@@ -80,16 +83,13 @@ type controllerKey struct{}
 // comes when rc is where the script wants it.
 func await(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 2 {
-		ts.Fatalf("usage: await looks|hanging N")
+		ts.Fatalf("usage: await WHAT N")
 	}
 	c := ts.Value(controllerKey{}).(*controller)
 	want, _ := strconv.Atoi(args[1])
 	for deadline := time.Now().Add(awaitWithin); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
 		c.mu.Lock()
-		seen := c.hanging
-		if args[0] == "looks" {
-			seen = c.looks
-		}
+		seen := map[string]int{"looks": c.looks, "views": c.views, "hanging": c.hanging}[args[0]]
 		c.mu.Unlock()
 		if seen >= want {
 			return

@@ -38,6 +38,7 @@ type runCmd struct {
 	Timeout     time.Duration `placeholder:"D" help:"Cancel the job if it is still queued after this time."`
 	NoWait      bool          `help:"Fail at once if no device is free."`
 	Merge       bool          `help:"Print the job's stderr on stdout, too, in the order it came."`
+	Detach      bool          `help:"Print the job's ID and end; the job goes its way, queued or running."`
 	RequestID   string        `placeholder:"ID" help:"Name this submit: another run under the same name joins the same job."`
 	Command     []string      `arg:"" optional:"" passthrough:"" help:"Command and arguments, after --."`
 }
@@ -72,6 +73,8 @@ func (v *runCmd) check() (map[string]string, error) {
 		return refuse("no command; put it after --")
 	case v.Timeout < 0:
 		return refuse("--timeout cannot be negative")
+	case v.Detach && v.Timeout > 0:
+		return refuse("--timeout needs somebody who waits; leave out --detach, or use rc wait --for scheduled --timeout after it")
 	}
 	for flag, d := range map[string]time.Duration{"--max-runtime": v.MaxRuntime, "--idle-timeout": v.IdleTimeout} {
 		if d != 0 && d < time.Second {
@@ -111,41 +114,55 @@ func (v *runCmd) Run(a *app) error {
 	if v.Explain {
 		return v.explain(a, c)
 	}
-	r := &runner{app: a, client: c, verb: v, submitter: firstOf(v.As, a.conf.submitter), begun: time.Now()}
+	r := &runner{app: a, client: c, target: firstOf(v.Device, v.Select), timeout: v.Timeout, merge: v.Merge,
+		submitter: firstOf(v.As, a.conf.submitter), begun: time.Now()}
+	r.interrupted = r.cancelOrDetach
 	if v.RequestID == "" {
 		v.RequestID = client.NewRequestID()
 	}
-	return r.run(client.SubmitOptions{
+	return r.run(v.Detach, client.SubmitOptions{
 		DeviceID: v.Device, Selector: v.Select, Command: v.Command, Cwd: v.Cwd, Env: env,
 		Submitter: r.submitter, Priority: int(v.Priority), MaxRuntime: v.MaxRuntime, IdleTimeout: v.IdleTimeout,
 		NoWait: v.NoWait, RequestID: v.RequestID,
 	})
 }
 
-// target is what the job was submitted to, in words.
-func (v *runCmd) target() string { return firstOf(v.Device, v.Select) }
-
 // runner takes one job from its submit to its exit code.
 type runner struct {
 	app       *app
 	client    *client.Client
-	verb      *runCmd
 	submitter string
+	target    string        // what the job was submitted to, in words
+	timeout   time.Duration // most time in the queue, 0: no limit
+	merge     bool          // the job's stderr goes to stdout, too
 	begun     time.Time
 	job       *wire.Job // as last seen, nil before the submit was answered
+	// interrupted ends rc after Ctrl-C, once there is a job.
+	interrupted func() error
 }
 
-func (r *runner) run(o client.SubmitOptions) error {
+// submit sets r.job.
+func (r *runner) submit(o client.SubmitOptions) error {
 	job, err := r.client.Submit(r.app.ctx, o)
 	switch {
 	case err != nil && r.app.interrupted():
 		return r.takeBack(o, err)
 	case errors.Is(err, client.ErrNoDevice):
-		return busyError(r.verb.target() + " is busy and could not be queued; try again later, or leave out --no-wait to queue")
+		return busyError(r.target + " is busy and could not be queued; try again later, or leave out --no-wait to queue")
 	case err != nil:
 		return err
 	}
 	r.job = job
+	return nil
+}
+
+func (r *runner) run(detach bool, o client.SubmitOptions) error {
+	if err := r.submit(o); err != nil {
+		return err
+	}
+	if detach {
+		return r.detach("Look: rc logs -f %[1]s   Wait: rc wait %[1]s   End it: rc kill %[1]s")
+	}
 	if err := r.waitInQueue(); err != nil {
 		return err
 	}
@@ -156,7 +173,7 @@ func (r *runner) run(o client.SubmitOptions) error {
 	if err := r.follow(); err != nil {
 		return err
 	}
-	job, err = r.client.WaitTerminal(r.app.ctx, r.job.ID, endWait)
+	job, err := r.client.WaitTerminal(r.app.ctx, r.job.ID, endWait)
 	switch {
 	case err != nil && r.app.interrupted():
 		return r.interrupted()
@@ -175,12 +192,12 @@ func (r *runner) waitInQueue() error {
 		return nil
 	}
 	ctx := r.app.ctx
-	if r.verb.Timeout > 0 {
+	if r.timeout > 0 {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithDeadline(ctx, r.begun.Add(r.verb.Timeout))
+		ctx, cancel = context.WithDeadline(ctx, r.begun.Add(r.timeout))
 		defer cancel()
 	}
-	talk := queueTalk{app: r.app, target: r.verb.target()}
+	talk := queueTalk{app: r.app, target: r.target}
 	job, err := r.client.WatchQueued(ctx, r.job.ID, talk.look)
 	switch {
 	case err == nil:
@@ -195,11 +212,10 @@ func (r *runner) waitInQueue() error {
 	return r.leave(err, "it may still be queued, or run by now")
 }
 
-// follow prints the job's output to its end. That the way to it was lost for
-// good is said, and does not decide how rc exits.
-func (r *runner) follow() error {
+// stream prints the job's output to its end.
+func (r *runner) stream() (client.StreamEnd, error) {
 	stderr := io.Writer(r.app.stderr)
-	if r.verb.Merge {
+	if r.merge {
 		stderr = r.app.stdout
 	}
 	_, end, err := r.client.Stream(r.app.ctx, r.job.ID, client.StreamOptions{
@@ -210,17 +226,24 @@ func (r *runner) follow() error {
 		},
 	})
 	switch {
-	case err == nil:
-		if !end.Complete {
-			r.app.say("the output of job %s is incomplete: %s", r.job.ID, end.Reason)
-		}
-	case r.app.interrupted():
-		return r.interrupted()
-	case brokenPipe(err):
-		return r.leave(err, "nobody reads its output here any more")
-	default:
-		r.app.say("log stream ended: %s", sentence(err))
+	case err == nil && !end.Complete:
+		r.app.say("the output of job %s is incomplete: %s", r.job.ID, end.Reason)
+	case err != nil && r.app.interrupted():
+		return end, r.interrupted()
+	case err != nil && brokenPipe(err):
+		return end, r.leave(err, "nobody reads its output here any more")
 	}
+	return end, err
+}
+
+// follow is stream for whom the job's end matters: that the way to its output
+// was lost for good is said, and does not decide how rc exits.
+func (r *runner) follow() error {
+	_, err := r.stream()
+	if err == nil || errors.As(err, new(exitError)) {
+		return err
+	}
+	r.app.say("log stream ended: %s", sentence(err))
 	return nil
 }
 
@@ -243,6 +266,20 @@ func (r *runner) exit() error {
 func (r *runner) leave(err error, why string) error {
 	r.app.say("job %s goes on without rc: %s. Look: rc logs -f %s   End it: rc kill %s", r.job.ID, why, r.job.ID, r.job.ID)
 	return exitError(codeOf(err))
+}
+
+// detach ends rc once the job is submitted, with its ID for a script and what
+// to do with it for a person.
+func (r *runner) detach(next string) error {
+	where := "is " + r.job.State + ", for " + r.target
+	if r.job.State != "queued" {
+		where = "on " + r.job.DeviceID
+	}
+	if _, err := fmt.Fprintln(r.app.stdout, r.job.ID); err != nil {
+		return r.leave(err, "its ID could not be printed")
+	}
+	r.app.say("job %s %s. "+next, r.job.ID, where)
+	return nil
 }
 
 // brokenPipe reports whether whoever read rc's output is gone.

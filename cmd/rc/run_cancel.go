@@ -10,21 +10,22 @@ import (
 	"rcd/client"
 )
 
-// interrupted ends rc after Ctrl-C: a queued job is cancelled, because nobody
-// waits for it any more; a running one goes on, because work is lost otherwise.
-func (r *runner) interrupted() error {
+// cancelOrDetach ends rc run after Ctrl-C: a queued job is cancelled, because
+// nobody waits for it any more; a running one goes on, because work is lost
+// otherwise.
+func (r *runner) cancelOrDetach() error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.app.ctx), lastLook)
 	defer cancel()
 	id := r.job.ID
-	gone, err := r.cancelIfQueued(ctx)
+	asked, err := r.cancelIfQueued(ctx)
 	switch {
+	case asked:
+		r.app.say("interrupted; %s", becameOf(r.job))
 	case err != nil:
 		r.app.say("interrupted; job %s could not be asked about (%s)", id, sentence(err))
 		r.app.say("it may be queued or running. Look: rc logs -f %s   End it: rc kill %s", id, id)
-	case gone:
-		r.app.say("interrupted; job %s was queued and is cancelled", id)
 	case client.Terminal(r.job):
-		r.app.say("interrupted; job %s had ended: %s. Its output: rc logs %s", id, r.job.State, id)
+		r.app.say("interrupted; job %s had ended: %s. Its output: rc logs %s", id, howItEnded(r.job), id)
 	default:
 		r.app.say("detached; job %s goes on, on %s. Look: rc logs -f %s   End it: rc kill %s", id, r.job.DeviceID, id, id)
 	}
@@ -35,25 +36,27 @@ func (r *runner) interrupted() error {
 func (r *runner) timedOut() error {
 	ctx, cancel := context.WithTimeout(r.app.ctx, cancelWait)
 	defer cancel()
-	gone, err := r.cancelIfQueued(ctx)
+	asked, err := r.cancelIfQueued(ctx)
 	switch {
 	case err != nil && r.app.interrupted():
 		return r.interrupted()
-	case err != nil:
-		r.app.say("job %s was still queued after %s, and could not be cancelled: %s", r.job.ID, r.verb.Timeout, sentence(err))
-		return r.leave(err, "it may be queued or running")
-	case gone:
-		r.app.say("job %s was still queued after %s and is cancelled", r.job.ID, r.verb.Timeout)
+	case asked && neverPlaced(r.job):
+		r.app.say("job %s was still queued after %s and is cancelled", r.job.ID, r.timeout)
 		return exitError(exitDeadline)
+	case asked:
+		r.app.say("job %s was still queued after %s; %s", r.job.ID, r.timeout, becameOf(r.job))
+		return exitError(exitDeadline)
+	case err != nil:
+		r.app.say("job %s was still queued after %s, and could not be cancelled: %s", r.job.ID, r.timeout, sentence(err))
+		return r.leave(err, "it may be queued or running")
 	}
 	return nil // it got its device at the last moment
 }
 
-// cancelIfQueued looks at the job and cancels it if it is still queued. It
-// reports whether the job ended by that without ever having run; r.job is the
-// job as it is then. Between look and cancel the job may be placed; it is then
-// ended on its host like any other that is killed.
-func (r *runner) cancelIfQueued(ctx context.Context) (gone bool, err error) {
+// cancelIfQueued looks at the job and asks for its end if it is still queued.
+// asked is as in giveUp: between look and end the job may have been placed, and
+// is then ended on its host like any other.
+func (r *runner) cancelIfQueued(ctx context.Context) (asked bool, err error) {
 	job, err := r.client.Job(ctx, r.job.ID)
 	if err != nil {
 		return false, err
@@ -62,14 +65,7 @@ func (r *runner) cancelIfQueued(ctx context.Context) (gone bool, err error) {
 	if job.State != "queued" {
 		return false, nil
 	}
-	if err := r.client.Kill(ctx, job.ID, r.submitter); err != nil && !errors.Is(err, client.ErrNotCancellable) {
-		return false, err
-	}
-	if job, err = r.client.WaitTerminal(ctx, job.ID, cancelWait); err != nil {
-		return false, err
-	}
-	r.job = job
-	return job.StartedAt == nil, nil
+	return r.giveUp(ctx)
 }
 
 // takeBack ends rc after Ctrl-C in the middle of a submit. If the job may exist
@@ -83,12 +79,13 @@ func (r *runner) takeBack(o client.SubmitOptions, err error) error {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.app.ctx), lastLook)
 	defer cancel()
+	asked := false
 	if r.job, err = r.client.Submit(ctx, o); err == nil {
-		err = r.client.Kill(ctx, r.job.ID, r.submitter)
+		asked, err = r.giveUp(ctx)
 	}
 	switch {
-	case r.job != nil && (err == nil || errors.Is(err, client.ErrNotCancellable)):
-		r.app.say("interrupted; job %s is cancelled", r.job.ID)
+	case r.job != nil && (asked || err == nil):
+		r.app.say("interrupted; %s", becameOf(r.job))
 	case r.job != nil:
 		r.app.say("interrupted; job %s may be queued or running. Look: rc logs -f %s   End it: rc kill %s", r.job.ID, r.job.ID, r.job.ID)
 	default:

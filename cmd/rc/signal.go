@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/signal"
 	"syscall"
@@ -42,6 +43,21 @@ func interruptible(parent context.Context) (ctx context.Context, stop func()) {
 		<-stopped
 		cancel(context.Canceled)
 	}
+}
+
+// onlyWatched ends a verb that changes nothing after Ctrl-C.
+func (a *app) onlyWatched(what string) error {
+	return a.leaveOff(fmt.Sprintf("interrupted; rc only watched %s, and has changed nothing", what), "")
+}
+
+// leaveOff ends a verb after Ctrl-C with what is to be said of that.
+func (a *app) leaveOff(message, hint string) error {
+	text := message
+	if hint != "" {
+		text += ". " + hint
+	}
+	a.report(failure{Code: codeInterrupted, Message: message, Hint: hint}, text)
+	return exitError(exitInterrupted)
 }
 
 // interrupted reports whether a signal has ended the verb's context.
