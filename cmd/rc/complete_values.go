@@ -37,6 +37,8 @@ func (a *app) values(node *kong.Node, v *kong.Value) []candidate {
 		return a.contextCandidates()
 	case "node":
 		return a.nodeCandidates()
+	case "topic":
+		return append(verbsOf(node.Parent), candidate{topicAgents, "a guide for programs"})
 	case "name":
 		switch {
 		case node.Name == "settings":

@@ -27,8 +27,8 @@ const (
 	exitInterrupted = 130
 )
 
-// exitCodes is the one table of exit codes; docs/exit-codes.md has it too, and
-// a test compares them.
+// exitCodes is the one table of exit codes; docs/exit-codes.md and rc help
+// agents have it too, and tests compare them.
 var exitCodes = []struct {
 	code    int
 	meaning string

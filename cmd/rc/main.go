@@ -33,6 +33,7 @@ type cli struct {
 	Raft     raftCmd     `cmd:"" help:"Look at the controllers and at their replicated log."`
 	Whoami   whoamiCmd   `cmd:"" help:"Show what the token allows and whom jobs are submitted as."`
 	Version  versionCmd  `cmd:"" help:"Print the versions of rc and of the cluster."`
+	Help     helpCmd     `cmd:"" help:"Show the help of a verb, or a guide: rc help agents."`
 
 	Context    contextCmd    `cmd:"" help:"List the clusters that rc knows, and choose one."`
 	Completion completionCmd `cmd:"" help:"Print the completion script of a shell."`
