@@ -22,13 +22,18 @@ func becameOf(job *wire.Job) string {
 		return fmt.Sprintf("job %s was queued and is cancelled", job.ID)
 	case !client.Terminal(job):
 		return fmt.Sprintf("job %s is being ended; wait for that: rc wait %s", job.ID, job.ID)
-	case job.ExitCode == nil && job.Origin == originUser:
+	case !reported(job) && job.Origin == originUser:
 		// Ended in the lease table alone, because nobody reaches the host.
 		return fmt.Sprintf("job %s counts as %s, but its host is out of reach and may still run it; %s is out of the pool until that is known",
 			job.ID, job.State, job.DeviceID)
 	}
 	return fmt.Sprintf("job %s has ended: %s", job.ID, howItEnded(job))
 }
+
+// reported reports whether the host of a job has said that it has ended. One
+// that was ended before its process had begun has no exit code, but the host
+// still knows how much it has printed.
+func reported(job *wire.Job) bool { return job.ExitCode != nil || job.OutputBytes != nil }
 
 // originUser is the origin of a job that somebody has ended.
 const originUser = "user"

@@ -32,6 +32,7 @@ import (
 //	id:ID               has this ID
 //	after:N             seen running N times before it ends
 //	away                its host is out of reach when it is killed
+//	unbegun             its process has not begun when it is killed
 //	slow:N              killed, it is seen N times before it ends
 //	exit:N              ends with this code
 //	end:STATE[:REASON]  ends so, without a code

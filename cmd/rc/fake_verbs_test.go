@@ -21,8 +21,11 @@ func (j *fakeJob) kill(why string) {
 		j.ExitCode, why = &code, "cancelled"
 	}
 	j.State, j.FinishedAt, j.KillReason, j.Origin = "killed", &end, why, originUser
-	if step(j.steps, "away") != nil {
+	if step(j.steps, "away") != nil || step(j.steps, "unbegun") != nil {
 		j.ExitCode = nil
+	}
+	if step(j.steps, "unbegun") != nil {
+		j.OutputBytes = new(uint64)
 	}
 	close(j.killed)
 }

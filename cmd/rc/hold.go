@@ -137,7 +137,7 @@ func (h *holder) giveBack() error {
 	id := h.job.ID
 	asked, err := h.giveUp(ctx)
 	switch {
-	case asked && client.Terminal(h.job) && !neverPlaced(h.job) && h.job.ExitCode != nil:
+	case asked && client.Terminal(h.job) && reported(h.job):
 		h.app.say("interrupted; hold %s is released", id)
 	case asked:
 		h.app.say("interrupted; %s", becameOf(h.job))

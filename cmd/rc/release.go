@@ -41,7 +41,7 @@ func (v *releaseCmd) Run(a *app) error {
 	case a.interrupted():
 		a.say("interrupted; %s", becameOf(job))
 		return exitError(exitInterrupted)
-	case client.Terminal(job) && job.ExitCode != nil:
+	case client.Terminal(job) && reported(job):
 		a.say("released %s", job.ID)
 	default:
 		a.say("%s", becameOf(job))
