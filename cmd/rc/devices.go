@@ -1,6 +1,7 @@
 package main
 
 import (
+	"io"
 	"slices"
 	"strings"
 	"time"
@@ -16,6 +17,7 @@ type devicesCmd struct {
 	Select string     `placeholder:"SEL" help:"Only devices that this selector matches."`
 	Output bareFormat `short:"o" placeholder:"FORMAT" help:"Output format: table, wide, json, jsonl, yaml or name; -o alone means json."`
 	JSON   bool       `name:"json" hidden:"" help:"The same as -o json."`
+	watching
 }
 
 // Help is shown by rc devices --help.
@@ -27,6 +29,7 @@ Examples:
     rc devices
     rc devices --select 'vram>=40G'
     rc devices -o wide
+    rc devices --watch
     rc devices -o json
     rc devices --select 'vram>=40G' -o name`
 }
@@ -37,23 +40,25 @@ func (v *devicesCmd) Run(a *app) error {
 		return err
 	}
 	defer c.Close()
-	devices, err := c.Devices(a.ctx)
-	if err != nil {
-		return err
-	}
-	if v.Select != "" {
-		matching, err := c.Explain(a.ctx, client.ExplainOptions{Selector: v.Select})
-		if err != nil {
-			return err
-		}
-		devices = slices.DeleteFunc(devices, func(d wire.DeviceView) bool {
-			return !slices.Contains(matching.Matching, d.Device.ID)
-		})
-	}
 	if v.JSON {
 		v.Output = formatJSON
 	}
-	return deviceListing.print(a.stdout, string(v.Output), devices, nil)
+	return v.show(a, "the devices", string(v.Output), func(since client.Since) (func(io.Writer) error, uint64, error) {
+		devices, index, err := c.DevicesSince(a.ctx, since)
+		if err != nil {
+			return nil, 0, err
+		}
+		if v.Select != "" {
+			matching, err := c.Explain(a.ctx, client.ExplainOptions{Selector: v.Select})
+			if err != nil {
+				return nil, 0, err
+			}
+			devices = slices.DeleteFunc(devices, func(d wire.DeviceView) bool {
+				return !slices.Contains(matching.Matching, d.Device.ID)
+			})
+		}
+		return func(w io.Writer) error { return deviceListing.print(w, string(v.Output), devices, nil) }, index, nil
+	})
 }
 
 var deviceListing = listing[wire.DeviceView]{

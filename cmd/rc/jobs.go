@@ -1,6 +1,7 @@
 package main
 
 import (
+	"io"
 	"strconv"
 	"time"
 
@@ -14,6 +15,7 @@ type jobsCmd struct {
 	Submitter string `placeholder:"NAME" help:"Only jobs of this submitter."`
 	State     string `placeholder:"STATE" help:"Only jobs in this state: queued, assigned, running, succeeded, failed, killed or lost."`
 	format
+	watching
 }
 
 // Help is shown by rc jobs --help.
@@ -24,6 +26,7 @@ Examples:
 
     rc jobs -n 50
     rc jobs --state failed --device box:gpu0
+    rc jobs --watch --submitter ann@box
     rc jobs -o json
     rc jobs --submitter ann@box -o name`
 }
@@ -34,11 +37,14 @@ func (v *jobsCmd) Run(a *app) error {
 		return err
 	}
 	defer c.Close()
-	jobs, err := c.Jobs(a.ctx, client.JobsOptions{Limit: v.Limit, Device: v.Device, Submitter: v.Submitter, State: v.State})
-	if err != nil {
-		return err
-	}
-	return jobListing(a.now()).print(a.stdout, v.Output, jobs, nil)
+	which := client.JobsOptions{Limit: v.Limit, Device: v.Device, Submitter: v.Submitter, State: v.State}
+	return v.watching.show(a, "the jobs", v.Output, func(since client.Since) (func(io.Writer) error, uint64, error) {
+		list, index, err := c.JobsSince(a.ctx, which, since)
+		if err != nil {
+			return nil, 0, err
+		}
+		return func(w io.Writer) error { return jobListing(a.now()).print(w, v.Output, list.Jobs, nil) }, index, nil
+	})
 }
 
 // jobListing says how jobs are printed; now is for ages.

@@ -2,13 +2,18 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"strconv"
 	"time"
 
+	"rcd/client"
 	"rcd/wire"
 )
 
-type psCmd struct{ format }
+type psCmd struct {
+	format
+	watching
+}
 
 // Help is shown by rc ps --help.
 func (psCmd) Help() string {
@@ -18,6 +23,7 @@ Examples:
 
     rc ps
     rc ps -o wide
+    rc ps --watch
     rc ps -o json`
 }
 
@@ -27,11 +33,17 @@ func (v *psCmd) Run(a *app) error {
 		return err
 	}
 	defer c.Close()
-	state, err := c.State(a.ctx)
-	if err != nil {
-		return err
-	}
-	var jobs []psJob
+	return v.watching.show(a, "the jobs", v.Output, func(since client.Since) (func(io.Writer) error, uint64, error) {
+		state, index, err := c.StateSince(a.ctx, since)
+		if err != nil {
+			return nil, 0, err
+		}
+		return func(w io.Writer) error { return psListing(a.now()).print(w, v.Output, psJobs(state), nil) }, index, nil
+	})
+}
+
+// psJobs are the jobs that hold devices, and then the queue.
+func psJobs(state *wire.State) (jobs []psJob) {
 	for _, job := range state.Jobs {
 		jobs = append(jobs, psJob{Job: job})
 	}
@@ -40,7 +52,7 @@ func (v *psCmd) Run(a *app) error {
 		place[job.DeviceID]++
 		jobs = append(jobs, psJob{Job: job, QueuePlace: place[job.DeviceID]})
 	}
-	return psListing(a.now()).print(a.stdout, v.Output, jobs, nil)
+	return jobs
 }
 
 // psJob is a job with its place among those that were submitted to the same
