@@ -113,6 +113,7 @@ func TestAFailedOnAcquireFailsTheJobAndTakesTheDeviceOut(t *testing.T) {
 	}
 	// There is no release, and the next job, once an operator has looked at the
 	// device, acquires anew.
+	a.Acked(wire.OutcomeAck{Job: 1, Lease: 1})
 	executableFile(t, b.Devices[0].Hooks.OnAcquire, "echo acquired >> "+b.dir+"/gpu0")
 	if o := a.runJob(t, 2, "true"); *o.ExitCode != 0 {
 		t.Errorf("outcome %+v", o)

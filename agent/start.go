@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"rcd/agent/shim"
@@ -133,6 +134,13 @@ func (a *agent) vacate(j *job) bool {
 			a.cancelled(j, reason)
 			return false
 		}
+		if left := a.remains(j); left != "" {
+			a.mu.Unlock()
+			o := startFailed(fmt.Errorf("the device is not free: %s; see to that on the host, then return it with rc clear", brief(left)), model.OriginDevice)
+			o.Survivors = left
+			a.settle(j, o)
+			return false
+		}
 		waiting := a.occupants(j)
 		for _, other := range waiting {
 			if other.lease < j.lease {
@@ -143,23 +151,35 @@ func (a *agent) vacate(j *job) bool {
 		if len(waiting) == 0 {
 			return true
 		}
-		other := waiting[0]
 		select {
-		case <-other.over:
-			a.mu.Lock()
-			left := other.outcome.Survivors
-			a.mu.Unlock()
-			if left != "" {
-				o := startFailed(fmt.Errorf("the device is not free: %s; end them on the host, then return it with rc clear", left), model.OriginDevice)
-				o.Survivors = left
-				a.settle(j, o)
-				return false
-			}
+		case <-waiting[0].over: // and then the others are looked at
 		case <-j.cancel:
 		case <-a.ctx.Done():
 			return false
 		}
 	}
+}
+
+// brief leaves room in a reason for what is to be done: the lease table keeps
+// 1 KiB of it.
+func brief(left string) string {
+	const most = 800
+	return strings.ToValidUTF8(left[:min(len(left), most)], "")
+}
+
+// remains says what the jobs of earlier leases have left on j's devices, "" for
+// nothing. It counts until the leader has taken their outcomes: whoever placed j
+// did not know. The caller holds mu.
+func (a *agent) remains(j *job) (left string) {
+	for _, other := range a.jobs {
+		if other.outcome == nil || other.lease >= j.lease || other.outcome.Survivors == "" {
+			continue
+		}
+		if slices.ContainsFunc(other.devices, func(d string) bool { return slices.Contains(j.devices, d) }) {
+			left = joined(left, other.outcome.Survivors)
+		}
+	}
+	return cut(left)
 }
 
 // cancelled ends a job that was killed before it began. The fence makes that

@@ -166,6 +166,7 @@ func TestWhatNoEventTellsIsFoundByTheCounters(t *testing.T) {
 	for _, f := range a.Faults() {
 		a.FaultAcked(wire.FaultAck{DeviceFault: f, Index: 1})
 	}
+	a.Acked(wire.OutcomeAck{Job: 3, Lease: 3})
 	state.Store(&probe.State{Uncorrected: 1, Recovery: "a reset of the GPU"}) // the counter began anew
 	a.hold(t, 4, 0, "gpu0").finish(t)
 	a.wantFault(t, "gpu0", "XID 154 (the driver asks for a reset): a reset of the GPU")
