@@ -39,7 +39,7 @@ type job struct {
 	key
 	devices []string // names on this host
 	dir     string
-	over    chan struct{} // closed once outcome is set
+	over    chan struct{} // closed once outcome is set, or the job is dropped
 	cancel  chan struct{} // closed once killing is set
 
 	phase   wire.JobPhase

@@ -195,6 +195,7 @@ func (a *agent) cancelled(j *job, reason string) {
 func (a *agent) drop(j *job) {
 	a.mu.Lock()
 	delete(a.jobs, j.key)
+	close(j.over)
 	a.notify()
 	a.mu.Unlock()
 	a.log.Warn("start overtaken by a later lease", "job", j.job, "lease", j.lease)

@@ -74,3 +74,38 @@ func TestWhatAnEndedJobHasLeftCountsUntilItsOutcomeIsTaken(t *testing.T) {
 		t.Errorf("after an operator has returned the device: %+v", o)
 	}
 }
+
+// A kill of a job that never came raises the fence; what waited for the device
+// under a lease between the two is dropped, and nobody waits for that.
+func TestAJobThatIsDroppedHoldsNobodyUp(t *testing.T) {
+	a := newTestAgent(t, testConfig(dataDir(t), newControl(t)))
+	at, goOn := make(chan struct{}), make(chan struct{})
+	a.deps.reached = func(p point) {
+		select {
+		case <-goOn: // the others pass
+		default:
+			if p == atDirMade {
+				at <- struct{}{}
+				<-goOn
+			}
+		}
+	}
+	a.Order(context.Background(), order(wire.OrderStart, 1, 10, "true"))
+	<-at
+	if v, err := a.state.begin([]string{"gpu0"}, 11); v != fenceOpen || err != nil { // as the kill of lease 11 does
+		t.Fatal(v, err)
+	}
+	a.Order(context.Background(), order(wire.OrderStart, 3, 12, "true"))
+	eventually(t, "the third waits for the first", func() bool {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		return a.jobs[key{1, 10}].killing != ""
+	})
+	close(goOn)
+	if o := a.awaitOutcome(t, key{3, 12}); o.End != uint8(command.EndExited) {
+		t.Errorf("outcome %+v", o)
+	}
+	if _, o := a.phase(key{1, 10}); o != nil {
+		t.Error("the dropped one is still answered for")
+	}
+}
