@@ -60,7 +60,7 @@ func (a *agent) adopt() error {
 		a.mu.Unlock()
 		switch {
 		case j.handle == nil || j.outcome != nil:
-		case a.overtaken(j):
+		case a.overtaken(j, keys):
 			// Its outcome was told, for a later lease has begun: the device is not its
 			// own any more, and is not to be looked at.
 			a.finish(j, a.outcomeOf(j, j.handle))
@@ -75,10 +75,27 @@ func (a *agent) adopt() error {
 	return nil
 }
 
-// overtaken reports whether a job has ended and a later lease has begun on one
-// of its devices.
-func (a *agent) overtaken(j *job) bool {
-	return j.handle.Status().Phase == shim.Ended && slices.ContainsFunc(j.devices, func(d string) bool { return a.state.begun(d) > j.lease })
+// overtaken reports whether a job has ended and one of a later lease has run on
+// one of its devices. That the fence is higher does not say so: a kill raises it
+// for a job that never came.
+func (a *agent) overtaken(j *job, keys []key) bool {
+	begun := func(d string) bool { return a.state.begun(d) > j.lease }
+	if j.handle.Status().Phase != shim.Ended || !slices.ContainsFunc(j.devices, begun) {
+		return false
+	}
+	return slices.ContainsFunc(keys, func(k key) bool {
+		if k.lease <= j.lease {
+			return false
+		}
+		spec, err := shim.Load(a.dirOf(k))
+		switch {
+		case errors.Is(err, shim.ErrNoJob):
+			return false
+		case err != nil:
+			return true // it may have been on any
+		}
+		return slices.ContainsFunc(devicesIn(spec.Env), func(d string) bool { return slices.Contains(j.devices, d) })
+	})
 }
 
 // jobKeys lists the job directories. What is not one is left alone, and named.
