@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"path/filepath"
@@ -22,6 +23,28 @@ func (a *agent) fault(devices []string, detail string) error {
 	}
 	a.factsChanged()
 	return err
+}
+
+// takeOut takes those of a job's devices out of the pool that have a text, and
+// returns what the job's outcome has to say of them. Where only some are at
+// fault that is nothing, if the leader takes the fault of each in time: an
+// outcome takes out all of the job's devices.
+func (a *agent) takeOut(ctx context.Context, j *job, texts map[string]string) (said string) {
+	some := len(texts) < len(j.devices)
+	for _, device := range j.devices {
+		text := texts[device]
+		if text == "" {
+			continue
+		}
+		said = joined(said, text)
+		if some {
+			a.health.fault(device, text)
+		}
+	}
+	if said != "" && some && a.health.faultsTold(ctx, j) {
+		return ""
+	}
+	return cut(said)
 }
 
 // Faults implements session.Handler: what was found, then a drain, each sorted

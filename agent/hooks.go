@@ -3,6 +3,7 @@ package agent
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -123,11 +124,17 @@ func (a *agent) enter(j *job, t tenant) bool {
 	cancel()
 	watch.Wait()
 
-	failed := strings.Join(slices.DeleteFunc(failures, func(f string) bool { return f == "" }), "; ")
+	texts := map[string]string{}
+	for i, d := range all {
+		if failures[i] != "" {
+			texts[d.device] = failures[i]
+		}
+	}
 	switch {
-	case failed != "":
-		o := startFailed(fmt.Errorf("%s", failed), model.OriginDevice)
-		o.Survivors = failed
+	case len(texts) > 0:
+		failures = slices.DeleteFunc(failures, func(f string) bool { return f == "" })
+		o := startFailed(errors.New(strings.Join(failures, "; ")), model.OriginDevice)
+		o.Survivors = a.takeOut(a.ctx, j, texts)
 		a.settle(j, o)
 	case !interrupted:
 		return true

@@ -67,11 +67,16 @@ func (v *verifier) look(ctx context.Context, j *job, _ wire.Outcome) finding {
 		})
 	}
 	wait.Wait()
-	var f finding
-	for _, text := range found {
-		f.fault = joined(f.fault, text)
+	if ctx.Err() != nil {
+		return finding{} // what was ended has found nothing
 	}
-	return f
+	texts := map[string]string{}
+	for i, text := range found {
+		if text != "" {
+			texts[j.devices[i]] = text
+		}
+	}
+	return finding{fault: v.agent.takeOut(ctx, j, texts)}
 }
 
 // pass runs every executable for a device, in the order of their names, and
