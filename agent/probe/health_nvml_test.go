@@ -173,6 +173,20 @@ func TestWhatIsOnAGPUIsMemoryAndEveryKindOfProcess(t *testing.T) {
 	})
 }
 
+// A GPU on the host's memory (GB10, Jetson) says that it cannot tell how much of
+// it is in use, at each look: that is no failure to answer.
+func TestAGPUWithoutMemoryOfItsOwnTellsItsProcesses(t *testing.T) {
+	ward(t, func(t *testing.T, n *NVML, m *server.Server, s *sick) {
+		s.compute = []nvml.ProcessInfo{{Pid: 4711, UsedGpuMemory: math.MaxUint64}}
+		d := card(m, 0)
+		d.GetMemoryInfo_v2Func = func() (nvml.Memory_v2, nvml.Return) { return nvml.Memory_v2{}, nvml.ERROR_NOT_SUPPORTED }
+		d.GetMemoryInfoFunc = func() (nvml.Memory, nvml.Return) { return nvml.Memory{}, nvml.ERROR_NOT_SUPPORTED }
+		if u, err := n.Use(t.Context(), "GPU-00"); err != nil || u.Exact || u.TotalBytes+u.UsedBytes != 0 || len(u.Processes) != 1 {
+			t.Errorf("%+v, %v", u, err)
+		}
+	})
+}
+
 func TestAGPUTellsItsErrorsAsTheyHappen(t *testing.T) {
 	ward(t, func(t *testing.T, n *NVML, _ *server.Server, s *sick) {
 		l := listen(t, n, "GPU-00")

@@ -9,7 +9,7 @@ import (
 
 // Use is what is on a GPU, or on an instance of one, at a moment.
 type Use struct {
-	TotalBytes uint64
+	TotalBytes uint64 // 0: the GPU has no memory of its own
 	UsedBytes  uint64
 	// Exact: UsedBytes leaves out what the driver keeps for itself. An older
 	// driver does not tell that apart.

@@ -26,12 +26,16 @@ func (n *NVML) Use(ctx context.Context, uuid string) (Use, error) {
 }
 
 // memory leaves out what the driver keeps for itself, if the driver says how
-// much that is (from r510 on).
+// much that is (from r510 on). A GPU that shares the host's memory has none of
+// its own to tell of.
 func (n *NVML) memory(d nvml.Device, uuid string) (Use, error) {
 	if m, ret := d.GetMemoryInfo_v2(); ret == nvml.SUCCESS {
 		return Use{TotalBytes: m.Total, UsedBytes: m.Used, Exact: true}, nil
 	}
 	m, ret := d.GetMemoryInfo()
+	if ret == nvml.ERROR_NOT_SUPPORTED {
+		return Use{}, nil
+	}
 	if ret != nvml.SUCCESS {
 		return Use{}, n.failed("read memory of "+uuid, ret)
 	}
