@@ -49,7 +49,7 @@ func (a *agent) adopt() error {
 		}
 		a.at(atAdopting)
 		if err := a.state.raise(j.devices, k.lease); err != nil {
-			return err
+			a.log.Error("fence of an adopted job not on disk", "job", k.job, "error", err)
 		}
 		a.log.Info("job adopted", "job", k.job, "lease", k.lease, "phase", j.phase)
 		if j.outcome == nil && j.limitS > 0 && j.enforced() == 0 {
@@ -252,11 +252,13 @@ func shimDir(line string) (string, bool) {
 // unbegin removes the directory of a job that has not begun and takes its lease
 // out of the fence, so that the leader's next order may start it. That is safe
 // because the lease is this job's alone. The fence comes first: the directory is
-// what tells the next agent, should this one die in between.
+// what tells the next agent, should this one die in between, or find no room for
+// the fence: then it stays.
 func (a *agent) unbegin(k key) error {
 	a.log.Info("job had not begun when the agent before this one ended", "job", k.job, "lease", k.lease)
 	if err := a.state.unbegin(k.lease); err != nil {
-		return err
+		a.log.Error("fence of a job that had not begun not on disk", "job", k.job, "error", err)
+		return nil
 	}
 	a.at(atUnfenced)
 	return shim.RemoveDir(a.dirOf(k))

@@ -114,7 +114,7 @@ func Run(ctx context.Context, config Config, deps Deps) error {
 	if err := os.MkdirAll(filepath.Join(config.DataDir, jobsDir), 0o700); err != nil {
 		return fmt.Errorf("make data directory: %w", err)
 	}
-	unlockDir, err := lockDir(config.DataDir)
+	unlockDir, err := lockDir(config.DataDir, deps.Logger)
 	if err != nil {
 		return err
 	}

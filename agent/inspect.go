@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 
@@ -68,7 +69,7 @@ func Forget(dataDir, device string) error {
 	if _, err := os.Stat(filepath.Join(dataDir, bindingsFile)); errors.Is(err, os.ErrNotExist) {
 		return none
 	}
-	unlock, err := lockDir(dataDir)
+	unlock, err := lockDir(dataDir, slog.New(slog.DiscardHandler))
 	if err != nil {
 		return err
 	}

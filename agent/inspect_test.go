@@ -59,7 +59,7 @@ func TestAForgottenGPUIsNoDeviceAnyMore(t *testing.T) {
 	if a := newGPUAgent(t, config, lib.show(rack("b"), nil)); len(a.config.Devices) != 1 || a.config.Devices[0].Name != "gpu1" {
 		t.Errorf("%+v", a.config.Devices)
 	}
-	unlock, err := lockDir(config.DataDir)
+	unlock, err := lockDir(config.DataDir, testLog(t))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
@@ -43,16 +44,17 @@ func patiently(try func() (orphan bool, err error)) error {
 }
 
 // lockDir takes the data directory for this process and writes its pid file.
-// The kernel releases the lock with the process.
-func lockDir(dir string) (release func(), err error) {
+// The kernel releases the lock with the process. Without room for the pid file
+// the lock holds all the same: jobs run here.
+func lockDir(dir string, log *slog.Logger) (release func(), err error) {
 	unlock, err := lockOnly(dir)
 	if err != nil {
 		return nil, err
 	}
 	remove, err := proc.WritePIDFile(filepath.Join(dir, pidFile))
 	if err != nil {
-		unlock()
-		return nil, err
+		log.Error("who looks for this agent's process does not find it", "error", err)
+		return unlock, nil
 	}
 	return func() { remove(); unlock() }, nil
 }

@@ -27,7 +27,7 @@ func TestAnAgentWaitsForWhatAKilledOneHasForked(t *testing.T) {
 		t.Fatal(err)
 	}
 	kept.Close()
-	release, err := lockDir(dir)
+	release, err := lockDir(dir, testLog(t))
 	if err != nil {
 		t.Fatalf("the lock was an orphan's: %v", err)
 	}

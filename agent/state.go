@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"maps"
 	"os"
 	"path/filepath"
 	"sync"
@@ -170,7 +171,8 @@ func (s *state) begin(devices []string, lease uint64) (fenceVerdict, error) {
 	return fenceOpen, nil
 }
 
-// raise is begin for leases that are known to have begun.
+// raise is begin for leases that are known to have begun. After an error the
+// fence is that high for as long as this process runs.
 func (s *state) raise(devices []string, lease uint64) error {
 	s.mu.Lock()
 	var low []string
@@ -184,10 +186,19 @@ func (s *state) raise(devices []string, lease uint64) error {
 		return nil
 	}
 	_, err := s.begin(low, lease)
+	if err != nil {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.fence.Begun = maps.Clone(s.fence.Begun)
+		for _, d := range low {
+			s.fence.Begun[d] = max(s.fence.Begun[d], lease)
+		}
+	}
 	return err
 }
 
-// unbegin lowers the fence below a lease that is known not to have begun.
+// unbegin lowers the fence below a lease that is known not to have begun. After
+// an error it is lower for as long as this process runs, or until a lease begins.
 func (s *state) unbegin(lease uint64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -201,10 +212,10 @@ func (s *state) unbegin(lease uint64) error {
 	if !lower {
 		return nil
 	}
+	s.fence = next
 	if err := writeRecord(filepath.Join(s.dir, fenceFile), kindFence, next); err != nil {
 		return fmt.Errorf("write fence: %w", err)
 	}
-	s.fence = next
 	return nil
 }
 
