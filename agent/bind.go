@@ -183,6 +183,9 @@ func (b *binder) first(d Device) (binding, bool) {
 		return binding{UUID: u.uuid, PCI: u.pci, Parent: u.parent}, true
 	case named && part == whole && isSplit:
 		b.gone[d.Name] = fmt.Sprintf("MIG is on for GPU %d, so %s is no device: list its instances (gpu%d-mig0 and on), or write devices: auto", number, d.Name, number)
+	case named && ok && u.uuid != "":
+		b.gone[d.Name] = fmt.Sprintf("GPU %d is %s, which is device %s already, so a job on %s would be beside one on that; say uuid: or pci: for %s, or take it out of the configuration, and restart the agent",
+			number, u.uuid, cmp.Or(b.taken[u.uuid], b.claimed[u.uuid]), d.Name, d.Name)
 	case named && b.blind == nil:
 		b.notices = append(b.notices, fmt.Sprintf("%s is no GPU of this host: none that is free has that number; correct the configuration, or say uuid: or pci: there", d.Name))
 	}

@@ -95,6 +95,10 @@ func TestADeviceStaysTheGPUThatItWasFirst(t *testing.T) {
 			{devicesNamed("gpu0", "gpu1", "gpu2"), rack("abc"), "gpu0=a, gpu1=b, gpu2=c", ""},
 			{devicesNamed("gpu0", "gpu1", "gpu2"), rack("cab"), "gpu0=a, gpu1=b, gpu2=c", ""},
 		}},
+		{"a number that is another device's is nobody's second name", []boot{
+			{devicesNamed("gpu0", "gpu1"), rack("ab"), "gpu0=a, gpu1=b", ""},
+			{devicesNamed("gpu0", "gpu1", "gpu2"), rack("cab"), "gpu0=a, gpu1=b, gpu2= gone", "GPU 2 is GPU-b, which is device gpu1 already"},
+		}},
 		{"the first time the driver's number counts", []boot{{devicesNamed("gpu0", "gpu1"), rack("ba"), "gpu0=b, gpu1=a", ""}}},
 		{"one gone, its device stays declared and nobody takes its name", []boot{
 			{nil, rack("abc"), "gpu0=a, gpu1=b, gpu2=c", ""},
@@ -116,7 +120,7 @@ func TestADeviceStaysTheGPUThatItWasFirst(t *testing.T) {
 			{devicesNamed("gpu0", "gpu1"), []probe.GPU{{Index: 0, UUID: "GPU-b", PCI: slot('a')}}, "gpu0=a gone, gpu1=b", "GPU-a of gpu0 is gone"},
 		}},
 		{"the configuration names a UUID", []boot{
-			{devicesNamed("big@GPU-c", "gpu2"), rack("abc"), "big=c", ""},
+			{devicesNamed("big@GPU-c", "gpu2"), rack("abc"), "big=c, gpu2= gone", "GPU 2 is GPU-c, which is device big already"},
 			{devicesNamed("big@GPU-c", "gpu2"), rack("ab"), "big=c gone", "GPU-c of big is gone"},
 			{devicesNamed("big@GPU-b", "gpu2"), rack("abc"), "big=b, gpu2=c", ""},
 		}},
@@ -131,7 +135,7 @@ func TestADeviceStaysTheGPUThatItWasFirst(t *testing.T) {
 		}},
 		{"two devices are never one GPU", []boot{
 			{devicesNamed("x@GPU-a", "y@0000:01:00.0"), rack("a"), "x=a, y=a gone", "GPU-a is device x already"},
-			{devicesNamed("x@GPU-a", "gpu0"), rack("ab"), "x=a, y=a kept", ""},
+			{devicesNamed("x@GPU-a", "gpu0"), rack("ab"), "gpu0= gone, x=a, y=a kept", "GPU 0 is GPU-a, which is device x already"},
 		}},
 		{"auto names by address, and goes round the names of the configuration", []boot{
 			{append(devicesNamed("gpu2"), Device{Name: "auto"}), rack("cba"), "gpu1=b, gpu2=a, gpu3=c", ""},

@@ -76,8 +76,8 @@ func (g *gpus) declare(ctx context.Context) ([]Device, error) {
 	s, err := g.first(ctx, len(g.declared) > 0)
 	if err == nil {
 		g.declared = declare(g.config.Devices, true, s.bindings)
-		if err := g.take(s, known); err != nil {
-			return nil, err
+		if err := g.take(s, known); err != nil { // the looks that follow try again
+			g.log.Error("which GPU each device is could not be kept; no job begins on them before that", "error", err)
 		}
 	}
 	if len(g.declared) > 0 {
@@ -203,10 +203,10 @@ func (g *gpus) unseen(err error) bool {
 	bad := map[string]string{}
 	g.mu.Lock()
 	any := false
-	for name := range g.bound {
-		if g.isDeclared(name) {
+	for _, d := range g.declared {
+		if g.expected(d.Name) {
 			any = true
-			g.overdue(bad, name, err)
+			g.overdue(bad, d.Name, err)
 		}
 	}
 	g.mu.Unlock()
@@ -261,6 +261,19 @@ func (g *gpus) isDeclared(name string) bool {
 	return slices.ContainsFunc(g.declared, func(d Device) bool { return d.Name == name && !d.Simulated })
 }
 
+// expected reports whether a device is a certain GPU, though it may not be known
+// yet which: one that is on record, or that the configuration names, or that is
+// there because a GPU was found. The number in its name says nothing then. The
+// caller holds mu.
+func (g *gpus) expected(name string) bool {
+	if !g.isDeclared(name) {
+		return false
+	}
+	listed := find(g.config.Devices, name)
+	_, bound := g.bound[name]
+	return bound || listed == nil || listed.Bind != ""
+}
+
 // notice logs a sentence once. The caller holds mu.
 func (g *gpus) notice(text string) {
 	if !g.noticed[text] && len(g.noticed) < maxBindings {
@@ -281,7 +294,7 @@ func (g *gpus) fit(devices []string) (reason string, news <-chan struct{}) {
 		if why := g.unfit[name]; why != "" {
 			return why, nil
 		}
-		if _, bound := g.bound[name]; bound && !g.seen[name] && g.isDeclared(name) {
+		if g.expected(name) && !g.seen[name] {
 			news = g.news
 		}
 	}

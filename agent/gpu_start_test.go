@@ -1,0 +1,67 @@
+package agent
+
+import (
+	"errors"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"rcd/agent/probe"
+	"rcd/fsm/command"
+	"rcd/wire"
+)
+
+// The first start of a host whose driver takes its time: gpu0 is the GPU that the
+// configuration names, and never the one that the driver counts as 0.
+func TestAJobWaitsForTheGPUThatTheConfigurationNames(t *testing.T) {
+	c := newControl(t)
+	config := testConfig(dataDir(t), c)
+	config.Devices = devicesNamed("gpu0@GPU-b", "gpu1@"+slot('a'))
+	lib := new(glass).show(nil, errors.New("no answer yet"))
+	a := newGPUAgent(t, config, lib)
+	note := filepath.Join(config.DataDir, "seen")
+	a.Order(t.Context(), order(wire.OrderStart, 1, 1, sh("echo $CUDA_VISIBLE_DEVICES >"+note)...))
+	a.lookAtGPUs(t)
+	if phase, o := a.phase(key{1, 1}); phase != wire.PhaseStarting || o != nil {
+		t.Fatalf("it did not wait: %v, %+v", phase, o)
+	}
+	lib.show(rack("ab"), nil)
+	a.lookAtGPUs(t)
+	a.awaitOutcome(t, key{1, 1})
+	if got := strings.TrimSpace(read(t, note)); got != "GPU-b" {
+		t.Errorf("the job saw %q", got)
+	}
+}
+
+func TestANamedGPUWhoseDriverNeverComesIsOutOfThePool(t *testing.T) {
+	config := Config{Host: "box", DataDir: t.TempDir(), Devices: devicesNamed("gpu0@GPU-b", "gpu1")}
+	a := newGPUAgent(t, config, new(glass).show(nil, probe.ErrAbsent))
+	a.lookAtGPUs(t)
+	a.gpus.mu.Lock()
+	for name, since := range a.gpus.silent {
+		a.gpus.silent[name] = since.Add(-absentFor)
+	}
+	a.gpus.mu.Unlock()
+	a.lookAtGPUs(t)
+	if got := a.faulted(); len(got) != 1 || !strings.Contains(got["gpu0"], "the GPU of gpu0, which is not known yet, has not answered") {
+		t.Errorf("faults %v", got)
+	}
+}
+
+// A device whose name counts another device's GPU must not put a second job on
+// it.
+func TestAJobIsNotPutOnTheGPUOfAnotherDevice(t *testing.T) {
+	c := newControl(t)
+	config := testConfig(dataDir(t), c)
+	config.Devices = devicesNamed("gpu0", "big@GPU-a")
+	a := newGPUAgent(t, config, new(glass).show(rack("ab"), nil))
+	a.lookAtGPUs(t)
+	a.Order(t.Context(), order(wire.OrderStart, 1, 1, "true"))
+	o := a.awaitOutcome(t, key{1, 1})
+	if o.End != uint8(command.EndStartFailed) || !strings.Contains(o.Reason, "GPU 0 is GPU-a, which is device big already") {
+		t.Errorf("outcome %+v", o)
+	}
+	if got := a.faulted(); len(got) != 1 || got["gpu0"] == "" {
+		t.Errorf("faults %v", got)
+	}
+}
