@@ -65,3 +65,17 @@ func TestAJobIsNotPutOnTheGPUOfAnotherDevice(t *testing.T) {
 		t.Errorf("faults %v", got)
 	}
 }
+
+// The driver's numbers may be others after each boot, so where one device of a
+// job is known to be a GPU no number counts.
+func TestAJobOnAGPUAndAnotherDeviceSeesThatGPUAlone(t *testing.T) {
+	for _, other := range []string{"board9", "oven"} { // with a number in its name, and without
+		config := Config{Host: "box", DataDir: t.TempDir(), Devices: devicesNamed("gpu0", other)}
+		newGPUAgent(t, config, new(glass).show(rack("a"), nil)).lookAtGPUs(t)
+		a := newGPUAgent(t, config, new(glass).show(rack("ba"), nil))
+		a.lookAtGPUs(t)
+		if got := a.gpus.cuda([]string{other, "gpu0"})["CUDA_VISIBLE_DEVICES"]; got != "GPU-a" {
+			t.Errorf("with %s it sees %q", other, got)
+		}
+	}
+}

@@ -325,9 +325,10 @@ func (g *gpus) device(uuid string) string {
 }
 
 // cuda returns the environment that shows a process these devices and no other:
-// by UUID when each is known, else by the trailing integers of their names; nil
-// when there are none. CUDA counts by speed unless it is told to count as the
-// driver does.
+// the UUIDs of those that are GPUs, or, if none is known to be one, the trailing
+// integers of their names; nil when not each has one. Beside a UUID a number
+// would be another GPU's in time. CUDA counts by speed unless it is told to
+// count as the driver does.
 func (g *gpus) cuda(devices []string) map[string]string {
 	var uuids, numbers []string
 	for _, name := range devices {
@@ -339,10 +340,10 @@ func (g *gpus) cuda(devices []string) map[string]string {
 		}
 	}
 	visible := uuids
-	if len(visible) != len(devices) {
+	if len(uuids) == 0 {
 		visible = numbers
 	}
-	if len(devices) == 0 || len(visible) != len(devices) {
+	if len(visible) == 0 || len(uuids) == 0 && len(numbers) != len(devices) {
 		return nil
 	}
 	return map[string]string{"CUDA_VISIBLE_DEVICES": strings.Join(visible, ","), "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
