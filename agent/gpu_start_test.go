@@ -2,6 +2,7 @@ package agent
 
 import (
 	"errors"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -77,5 +78,39 @@ func TestAJobOnAGPUAndAnotherDeviceSeesThatGPUAlone(t *testing.T) {
 		if got := a.gpus.cuda([]string{other, "gpu0"})["CUDA_VISIBLE_DEVICES"]; got != "GPU-a" {
 			t.Errorf("with %s it sees %q", other, got)
 		}
+	}
+}
+
+// Neither a record that cannot be read nor a driver that is away keeps an agent
+// from the jobs that run.
+func TestALostRecordOfGPUsWithoutADriverLeavesTheHostItsAgent(t *testing.T) {
+	config := testConfig(dataDir(t), newControl(t))
+	config.Devices, config.Auto = nil, true
+	a := newGPUAgent(t, config, new(glass).show(rack("ab"), nil))
+	a.lookAtGPUs(t)
+	o := order(wire.OrderStart, 1, 1, "sleep", "600")
+	o.Start.Devices = []string{"box:gpu1"}
+	a.Order(t.Context(), o)
+	eventually(t, "running", func() bool { p, _ := a.phase(key{1, 1}); return p == wire.PhaseRunning })
+	if err := os.WriteFile(filepath.Join(config.DataDir, bindingsFile), []byte("rubbish"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	lib := new(glass).show(nil, probe.ErrAbsent)
+	b := newGPUAgent(t, config, lib)
+	if err := b.adopt(); err != nil {
+		t.Fatal(err)
+	}
+	if len(b.config.Devices) != 1 || b.config.Devices[0].Name != "gpu1" || len(b.Jobs()) != 1 {
+		t.Errorf("devices %+v, jobs %v", b.config.Devices, b.Jobs())
+	}
+	if f := b.faulted(); len(f) != 1 || !strings.Contains(f["gpu1"], "bindings.cbor.corrupt") || !strings.Contains(f["gpu1"], "no GPU answers") {
+		t.Errorf("faults %v", f)
+	}
+	// Once the driver is back a person has to look once more.
+	ack(b)
+	lib.show(rack("ab"), nil)
+	b.lookAtGPUs(t)
+	if f := b.faulted(); !strings.Contains(f["gpu1"], "it is GPU-b now") {
+		t.Errorf("faults %v", f)
 	}
 }

@@ -66,14 +66,20 @@ func newGPUs(a *agent) *gpus {
 
 // declare returns the devices of the host. Only with devices: auto that takes a
 // look: a short one when they are known from before, else as many as it takes,
-// within absentFor. The error wraps ErrNoGPU.
+// within absentFor. Where the record of them is lost and no GPU answers, they are
+// those that leases have begun on, all of them out of the pool: jobs that run
+// need an agent. The error wraps ErrNoGPU.
 func (g *gpus) declare(ctx context.Context) ([]Device, error) {
 	if !g.config.Auto {
 		return g.declared, nil
 	}
 	known := g.bound
 	g.declared = declare(g.config.Devices, true, known)
-	s, err := g.first(ctx, len(g.declared) > 0)
+	var lost []string
+	if g.state.bindingsLost() {
+		lost = g.state.begunDevices()
+	}
+	s, err := g.first(ctx, len(g.declared)+len(lost) > 0)
 	if err == nil {
 		g.declared = declare(g.config.Devices, true, s.bindings)
 		if err := g.take(s, known); err != nil { // the looks that follow try again
@@ -85,6 +91,16 @@ func (g *gpus) declare(ctx context.Context) ([]Device, error) {
 	}
 	if err == nil {
 		err = errors.New("the driver shows none")
+	}
+	if len(lost) > 0 { // jobs may still run on them
+		for _, name := range lost {
+			g.declared = append(g.declared, Device{Name: name})
+		}
+		detail := fmt.Sprintf("which GPU this was could not be read (%s.corrupt in the data directory), and no GPU answers: %v; see what nvidia-smi says, restart the agent, then return the device", bindingsFile, err)
+		if err := g.fault(lost, detail); err != nil {
+			g.log.Error("faults of devices not on disk; they are said for as long as this agent runs", "devices", lost, "error", err)
+		}
+		return g.declared, nil
 	}
 	return nil, fmt.Errorf("%w: %w; see what nvidia-smi says, or list the devices by name", ErrNoGPU, err)
 }

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 
 	"rcd/agent/shim"
@@ -118,6 +119,14 @@ func (s *state) begun(device string) uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.fence.Begun[device]
+}
+
+// begunDevices returns the names of all devices on which a lease has begun, in the
+// order of their numbers.
+func (s *state) begunDevices() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.SortedFunc(maps.Keys(s.fence.Begun), byNumber)
 }
 
 // fenceVerdict says whether a lease may still begin.
