@@ -2,11 +2,14 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"path/filepath"
 	"slices"
+	"strings"
 
+	"rcd/model"
 	"rcd/wire"
 )
 
@@ -47,6 +50,24 @@ func (a *agent) takeOut(ctx context.Context, j *job, texts map[string]string) (s
 	return cut(said)
 }
 
+// sound fails a job whose devices have faults that came while it waited, or that
+// no leader has taken yet: whoever placed it did not know. It returns false when
+// j is not to be started, and has its outcome then.
+func (a *agent) sound(j *job) bool {
+	texts := a.state.faultsSince(j.faults, j.devices)
+	if len(texts) == 0 {
+		return true
+	}
+	var all []string
+	for _, device := range slices.Sorted(maps.Keys(texts)) {
+		all = append(all, device+": "+texts[device])
+	}
+	o := startFailed(errors.New("the device is out of the pool: "+brief(strings.Join(all, "; "))), model.OriginDevice)
+	o.Survivors = a.takeOut(a.ctx, j, texts)
+	a.settle(j, o)
+	return false
+}
+
 // Faults implements session.Handler: what was found, then a drain, each sorted
 // by device.
 func (a *agent) Faults() []wire.DeviceFault {
@@ -75,13 +96,54 @@ func (s *state) addFaults(devices []string, detail string) error {
 	if next.Details == nil {
 		next.Details = map[string]string{}
 	}
+	s.raised.count++
 	for _, d := range devices {
 		if _, ok := next.Details[d]; !ok {
 			next.Details[d] = detail
 		}
+		if s.raised.last == nil {
+			s.raised.last = map[string]raisedFault{}
+		}
+		s.raised.last[d] = raisedFault{number: s.raised.count, detail: next.Details[d]}
 	}
 	s.faults = next
 	return s.writeFaults()
+}
+
+// raised is what this process has found: it tells what came after what.
+type raised struct {
+	count uint64
+	last  map[string]raisedFault // by device
+}
+
+// raisedFault is the last fault of a device.
+type raisedFault struct {
+	number uint64
+	detail string
+}
+
+// faultCount counts the faults that were found so far.
+func (s *state) faultCount() uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.raised.count
+}
+
+// faultsSince returns the faults of devices that came after the first count of
+// all, and those that nobody has acked, by device.
+func (s *state) faultsSince(count uint64, devices []string) map[string]string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	texts := map[string]string{}
+	for _, d := range devices {
+		if f, ok := s.raised.last[d]; ok && f.number > count {
+			texts[d] = f.detail
+		}
+		if detail, untold := s.faults.Details[d]; untold {
+			texts[d] = detail
+		}
+	}
+	return texts
 }
 
 func (s *state) listFaults() (all []wire.DeviceFault) {

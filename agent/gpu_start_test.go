@@ -114,3 +114,41 @@ func TestALostRecordOfGPUsWithoutADriverLeavesTheHostItsAgent(t *testing.T) {
 		t.Errorf("faults %v", f)
 	}
 }
+
+// The order was there before the look that finds the other card, and before
+// anybody could know.
+func TestAJobThatWaitedIsNotPutOnACardThatWasSwapped(t *testing.T) {
+	config := testConfig(dataDir(t), newControl(t))
+	newGPUAgent(t, config, new(glass).show(rack("ab"), nil)).lookAtGPUs(t)
+	a := newGPUAgent(t, config, new(glass).show([]probe.GPU{{UUID: "GPU-x", PCI: slot('a')}, rack("ab")[1]}, nil))
+	a.Order(t.Context(), order(wire.OrderStart, 1, 1, "true"))
+	a.mu.Lock() // it cannot go on before the leader has taken the fault
+	labels := make(chan struct{})
+	go func() { defer close(labels); _, _ = a.gpus.look(t.Context()) }()
+	<-labels
+	ack(a)
+	a.mu.Unlock()
+	o := a.awaitOutcome(t, key{1, 1})
+	if o.End != uint8(command.EndStartFailed) || !strings.Contains(o.Reason, "gpu0 is another GPU than before") || o.Survivors == "" {
+		t.Errorf("outcome %+v", o)
+	}
+	a.Acked(wire.OutcomeAck{Job: 1, Lease: 1})
+	if o := a.runJob(t, 2, "true"); o.End != uint8(command.EndExited) {
+		t.Errorf("once a person has seen it: %+v", o)
+	}
+}
+
+func TestAFaultThatNobodyHasTakenKeepsJobsOff(t *testing.T) {
+	a := newTestAgent(t, testConfig(dataDir(t), newControl(t)))
+	if err := a.fault([]string{"gpu0"}, "XID 79"); err != nil {
+		t.Fatal(err)
+	}
+	if o := a.runJob(t, 1, "true"); o.End != uint8(command.EndStartFailed) || o.Reason != "start: the device is out of the pool: gpu0: XID 79" || o.Survivors != "XID 79" {
+		t.Errorf("outcome %+v", o)
+	}
+	ack(a)
+	a.Acked(wire.OutcomeAck{Job: 1, Lease: 1})
+	if o := a.runJob(t, 2, "true"); o.End != uint8(command.EndExited) {
+		t.Errorf("once an operator has returned the device: %+v", o)
+	}
+}

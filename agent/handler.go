@@ -60,7 +60,7 @@ func (a *agent) orderStart(o wire.Order) wire.OrderAck {
 	if ack, refused := a.fenced(j); refused {
 		return ack
 	}
-	j.limitS = o.Start.MaxRuntimeS
+	j.limitS, j.faults = o.Start.MaxRuntimeS, a.state.faultCount()
 	return a.accept(j, *o.Start)
 }
 

@@ -39,6 +39,7 @@ type job struct {
 	key
 	devices []string // names on this host
 	dir     string
+	faults  uint64        // that had been found when it was ordered
 	over    chan struct{} // closed once outcome is set, or the job is dropped
 	cancel  chan struct{} // closed once killing is set
 

@@ -62,7 +62,7 @@ func (a *agent) start(j *job, start wire.StartJob) {
 	if err := a.drains.returned(j.devices); err != nil {
 		a.log.Warn("a drain is still on disk for a device that an operator has returned", "devices", j.devices, "error", err)
 	}
-	if !a.vacate(j) || !a.awaitGPUs(j) {
+	if !a.vacate(j) || !a.awaitGPUs(j) || !a.sound(j) {
 		return
 	}
 	a.at(atVacated)

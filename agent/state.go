@@ -73,6 +73,7 @@ type state struct {
 	faults  faults
 
 	bindings bindings
+	raised   raised
 }
 
 // openState reads the state of a data directory. A file that cannot be read is
