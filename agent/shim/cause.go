@@ -113,7 +113,7 @@ func writeCause(dir string, cause Cause) error {
 	if cause == "" {
 		return nil
 	}
-	return writeRecord(dir, causeName, kindCause, causeRecord{cause}, durable)
+	return writeLast(dir, causeName, kindCause, causeRecord{cause})
 }
 
 // readCause returns the cause of a result, "" if there is none, as an earlier release has left it.

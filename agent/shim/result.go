@@ -92,7 +92,11 @@ func writeResult(dir string, r Result) error {
 	if err := writeCause(dir, r.Cause); err != nil {
 		return err
 	}
-	return writeRecord(dir, resultName, kindResult, r.record(), durable)
+	if err := writeLast(dir, resultName, kindResult, r.record()); err != nil {
+		return err
+	}
+	giveRoomBack(dir)
+	return nil
 }
 
 func readResult(dir string) (Result, error) {

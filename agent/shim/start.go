@@ -127,6 +127,11 @@ func place(dir string, spec Spec) (order, error) {
 		return order{}, fmt.Errorf("start job: %w", err)
 	}
 	o := order{Spec: spec, Mark: rand.Text(), Boot: boot}
+	if _, err := os.Stat(filepath.Join(dir, specName)); errors.Is(err, os.ErrNotExist) {
+		if err := takeRoom(dir); err != nil {
+			return order{}, fmt.Errorf("start job: %w", err)
+		}
+	}
 	err = writeRecord(dir, specName, kindSpec, o, once)
 	if err == nil {
 		// The entry of the directory itself, too, must survive a power cut.
