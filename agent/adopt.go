@@ -52,7 +52,9 @@ func (a *agent) adopt() error {
 			a.log.Error("fence of an adopted job not on disk", "job", k.job, "error", err)
 		}
 		a.log.Info("job adopted", "job", k.job, "lease", k.lease, "phase", j.phase)
-		if j.outcome == nil && j.limitS > 0 && j.enforced() == 0 {
+		// What a shim wrote down of a limit is not looked at once the job has ended.
+		running := j.outcome == nil && j.handle != nil && j.handle.Status().Phase != shim.Ended
+		if running && j.limitS > 0 && j.enforced() == 0 {
 			a.log.Warn("the job's shim is of an earlier release: its runtime limit cannot be lengthened", "job", k.job, "limit_s", j.limitS)
 		}
 		a.mu.Lock()

@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"crypto/rand"
+	"strings"
 	"testing"
 	"time"
 
@@ -128,4 +129,24 @@ func TestAnExtensionMayComeTwiceLateOrForNobody(t *testing.T) {
 		t.Errorf("a job without a limit was given one: %+v", r)
 	}
 	a.mu.Unlock()
+}
+
+func TestAJobThatEndedWithoutAnAgentIsNotTakenForOneOfAnEarlierRelease(t *testing.T) {
+	c := newControl(t)
+	config := testConfig(dataDir(t), c)
+	first := startAgent(t, config)
+	c.want(1, func(s *wire.StartJob) { s.MaxRuntimeS = 3600 }, "sleep", "600")
+	eventually(t, "running", func() bool { return c.isRunning(1) })
+	first.stop()
+	if err := Drain(t.Context(), config.DataDir, testLog(t)); err != nil {
+		t.Fatal(err)
+	}
+	log := &logBook{}
+	startAgentWith(t, config, func(d *Deps) { d.Logger = log.logger() })
+	if o := c.outcome(t, 1); o.Reason != reasonDrained {
+		t.Errorf("outcome %+v", o)
+	}
+	if text := log.text(); !strings.Contains(text, "job adopted") || strings.Contains(text, "earlier release") {
+		t.Error(text)
+	}
 }
