@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -134,14 +135,17 @@ func newDrainState(record drainRecord) *drainState {
 }
 
 // begin drains devices, also those that a drain before has settled: they may be
-// back. closed: nothing begins. rest: see drainRecord. It is on disk when it
-// returns without an error, and nothing has changed after one.
+// back. closed: nothing begins. rest: see drainRecord. Without a reason that of a
+// drain which is not settled stands, so that a device has one fault of it and not
+// two. It is on disk when it returns without an error, and nothing has changed
+// after one.
 func (b *drainBook) begin(devices []string, reason string, closed, rest bool) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	record := drainRecord{SinceMS: time.Now().UnixMilli(), Reason: oneLine(reason), Closed: closed, Rest: rest, Devices: map[string]uint8{}}
 	if old := b.state.Load(); old != nil && !old.settled() {
 		record.SinceMS, record.Closed, record.Rest = old.SinceMS, closed || old.Closed, rest || old.Rest
+		record.Reason = cmp.Or(record.Reason, old.Reason)
 		for d := range old.Devices {
 			record.Devices[d] = drainUnsettled
 		}

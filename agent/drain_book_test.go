@@ -168,6 +168,24 @@ func TestAClosedDrainIsNotOpenedByASecondThatWaits(t *testing.T) {
 	}
 }
 
+func TestADrainThatIsRepeatedWithoutAReasonKeepsIts(t *testing.T) {
+	b := newTestBook(t)
+	for _, reason := range []string{"swap the power supply", ""} {
+		if err := b.begin([]string{"gpu0"}, reason, false, false); err != nil {
+			t.Fatal(err)
+		}
+		if f := b.faults(); len(f) != 1 || f[0].Detail != "drained on the host: swap the power supply; return it with: rc clear box:gpu0" {
+			t.Errorf("with reason %q the cluster is told %+v", reason, f)
+		}
+	}
+	if err := b.begin([]string{"gpu0"}, "the disk, too", false, false); err != nil {
+		t.Fatal(err)
+	}
+	if s := b.state.Load(); s.Reason != "the disk, too" {
+		t.Errorf("a new reason is not taken: %q", s.Reason)
+	}
+}
+
 func TestADamagedDrainStopsNobody(t *testing.T) {
 	b := newTestBook(t, "gpu0")
 	path := filepath.Join(b.dir, drainFile)
