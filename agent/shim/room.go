@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
+
+	"rcd/agent/spool"
 )
 
 // A job ends when its result is on disk, and it may have filled the disk itself. So the room for that is taken before it begins: files under other names,
@@ -16,8 +18,8 @@ import (
 // roomSuffix is added to a record's name.
 const roomSuffix = ".room"
 
-// rooms are the records that are written at the end, with what they may take. A result that names more survivors than fit waits for room.
-var rooms = map[string]int64{resultName: 16 << 10, causeName: 1 << 10}
+// rooms are the files that are written at the end, with what they may take. A result that names more survivors than fit waits for room.
+var rooms = map[string]int64{resultName: 16 << 10, causeName: 1 << 10, outputName: 4 << 10}
 
 // takeRoom takes the room for what is written at the end.
 func takeRoom(dir string) error {
@@ -69,10 +71,22 @@ func giveRoomBack(dir string) {
 	}
 }
 
+// closeOutput ends the spool. A disk that has refused output may have no room for the record of that either; the spool does not write over in place, so
+// what is kept for it is freed, and a neighbour may be faster.
+func closeOutput(dir string, w *spool.Writer) error {
+	err := w.Close()
+	if isFull(err) && os.Remove(filepath.Join(dir, outputName+roomSuffix)) == nil {
+		err = w.Close()
+	}
+	return err
+}
+
+func isFull(err error) bool { return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) }
+
 // writeLast is a durable writeRecord that a full disk does not keep from its room. A job of an earlier release has none.
 func writeLast(dir, name string, kind uint16, v any) error {
 	err := writeRecord(dir, name, kind, v, durable)
-	if !errors.Is(err, unix.ENOSPC) && !errors.Is(err, unix.EDQUOT) {
+	if !isFull(err) {
 		return err
 	}
 	data, encodeErr := encodeRecord(kind, v)

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"rcd/agent/proc"
+	"rcd/agent/spool"
 )
 
 // smallDisk returns a directory on a disk of its own of 1 MiB.
@@ -72,6 +73,25 @@ func TestAJobThatFillsTheDiskEnds(t *testing.T) {
 			t.Errorf("%+v", r)
 		}
 	})
+}
+
+// TestOutputThatAFullDiskRefusedIsOnRecord: nobody is to take what is there for the whole.
+func TestOutputThatAFullDiskRefusedIsOnRecord(t *testing.T) {
+	disk := smallDisk(t)
+	cfg := job(t, "cat /dev/zero >"+filepath.Join(disk, "filling")+" 2>/dev/null; head -c 3000000 /dev/zero; exit 7")
+	cfg.Dir = filepath.Join(disk, "job")
+	h := start(t, cfg)
+	if r := await(t, h); r.ExitCode == nil || *r.ExitCode != 7 || r.OutputLength != 3000000 {
+		t.Errorf("%+v", r)
+	}
+	out, err := h.OpenOutput(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = out.Close() }()
+	if rec, err := out.Next(); err != nil || rec.Gap == nil || rec.Gap.To != 3000000 || rec.Gap.Cause == spool.CauseLost {
+		t.Errorf("%+v, %v", rec, err)
+	}
 }
 
 func TestTheRoomOfAResultIsGivenBack(t *testing.T) {

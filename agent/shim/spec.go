@@ -129,7 +129,7 @@ func (s Spec) checkEnv() error {
 		case strings.HasPrefix(name, "RC_TOKEN"), strings.HasPrefix(name, "RCD_"):
 			return fmt.Errorf("%w: %s", ErrForbiddenEnv, name)
 		case name == markName:
-			return fmt.Errorf("%w: environment sets %s", ErrSpec, markName)
+			return fmt.Errorf("%w: environment sets %s, which is ours; submit the job without it", ErrSpec, markName)
 		case name == proc.JobIDName:
 			if value != s.JobID {
 				return fmt.Errorf("%w: environment says %s, the job is %s", ErrSpec, entry, s.JobID)

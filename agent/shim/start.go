@@ -129,7 +129,7 @@ func place(dir string, spec Spec) (order, error) {
 	o := order{Spec: spec, Mark: rand.Text(), Boot: boot}
 	if _, err := os.Stat(filepath.Join(dir, specName)); errors.Is(err, os.ErrNotExist) {
 		if err := takeRoom(dir); err != nil {
-			return order{}, fmt.Errorf("start job: %w", err)
+			return order{}, err
 		}
 	}
 	err = writeRecord(dir, specName, kindSpec, o, once)

@@ -126,7 +126,7 @@ func (s *supervisor) supervise(started func()) Result {
 	result := s.watch(job.id, p, started)
 	job.hangUp()
 	p.finish()
-	if err := writer.Close(); err != nil {
+	if err := closeOutput(s.dir, writer); err != nil {
 		s.log.Error("close spool", "error", err)
 	}
 	result.OutputLength, result.OutputDigest = writer.Length(), writer.Digest()
