@@ -122,9 +122,13 @@ func (c *Cluster) runDocumented(document, line string) {
 	if words == "rc clear" {
 		words = "rc clear --help" // no device is in quarantine here
 	}
+	if strings.HasSuffix(words, " --watch") {
+		words = "timeout --preserve-status --signal INT 2 " + words + "; [ $? = 130 ]" // it goes on until Ctrl-C
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "sh", "-c", words)
+	cmd.WaitDelay = 5 * time.Second // the shell's child may hold the pipe
 	cmd.Env = append(c.Env(AdminToken), "PATH="+filepath.Dir(bin.RC)+":"+os.Getenv("PATH"))
 	if out, err := cmd.CombinedOutput(); err != nil {
 		c.t.Errorf("%s: %q: %v\n%s", document, line, err, out)
