@@ -7,6 +7,12 @@ import (
 	"rcd/model"
 )
 
+// Why a sweep ends a job as lost: the job's EndReason.
+const (
+	HostSilent   = "its agent was silent past the bound"
+	LeaseUnnamed = "its host has not named it for too long"
+)
+
 // sweep judges by the leader's evidence. Every rule is checked again here, and
 // no evidence may reach back before the epoch, so that a leader that wakes up
 // or has just begun judges nobody.
@@ -111,7 +117,7 @@ func (t *txn) judgeSilence(s *command.AgentSilence, age int64, judging bool) (du
 // writeOff takes the devices of a lost agent out of the pool and, unless jobs
 // of disconnected hosts are retained, ends its jobs as lost.
 func (t *txn) writeOff(host string) {
-	const detail = "its agent was silent past the bound"
+	const detail = HostSilent
 	if !t.settings.RetainDisconnected {
 		for _, l := range t.View.LeasesOn(host) {
 			t.loseLease(l, detail, model.OriginHost, quarantine(model.ReasonWorkerLost, detail))
@@ -160,7 +166,7 @@ func (t *txn) judgeUnnamed(u command.LeaseUnnamed, age int64) {
 	if unnamed < limit {
 		return
 	}
-	const reason = "its host has not named it for too long"
+	const reason = LeaseUnnamed
 	t.loseLease(l, reason, model.OriginAgent, quarantine(model.ReasonLeaseExpired, "lease "+model.LeaseID(l.Number)+": "+reason))
 }
 

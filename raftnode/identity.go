@@ -184,7 +184,7 @@ func (id *Identity) replace(next record) error {
 func (id *Identity) write(rec record) error {
 	data, err := json.MarshalIndent(rec, "", "  ")
 	if err == nil {
-		err = writeFileAtomic(id.path, append(data, '\n'))
+		err = WriteFileAtomic(id.path, append(data, '\n'))
 	}
 	if err != nil {
 		return fmt.Errorf("%w: write %s: %w", ErrIdentity, id.path, err)
@@ -192,7 +192,9 @@ func (id *Identity) write(rec record) error {
 	return nil
 }
 
-func writeFileAtomic(path string, data []byte) error {
+// WriteFileAtomic puts data in place of the file at path, on disk: a crash at any
+// point leaves the old content or the new one.
+func WriteFileAtomic(path string, data []byte) error {
 	dir := filepath.Dir(path)
 	f, err := os.CreateTemp(dir, filepath.Base(path)+".*")
 	if err != nil {
