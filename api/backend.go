@@ -161,6 +161,9 @@ type Internal interface {
 	// DigestAt returns the digest that this node's lease table had at a
 	// checkpoint's index.
 	DigestAt(index uint64) DigestAt
+
+	// Webhooks returns what this node knows of webhooks.
+	Webhooks() WebhookLedger
 }
 
 // DigestAt answers GET /internal/digest.
@@ -212,6 +215,9 @@ type ContactAnswer struct {
 	NowMS  int64       `json:"now_ms,omitempty"` // the cluster's now, Unix milliseconds; 0 from a build that does not say
 	// HeardMS is how long ago each host was heard; nil unless asked for.
 	HeardMS map[string]int64 `json:"heard_ms,omitempty"`
+	// WebhooksSent is up to where the leader has sent webhooks; nil while it
+	// sends none.
+	WebhooksSent *Place `json:"webhooks_sent,omitempty"`
 }
 
 // PeerClock is the wall clock of one controller, as an offset in milliseconds

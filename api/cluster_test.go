@@ -428,6 +428,8 @@ func (n *node) Contacts(_ context.Context, report ContactReport) (ContactAnswer,
 
 func (n *node) Peer() wire.RaftPeer { return wire.RaftPeer{ID: n.id, HTTP: n.api.name} }
 
+func (n *node) Webhooks() WebhookLedger { return WebhookLedger{} }
+
 func (n *node) DigestAt(index uint64) DigestAt {
 	return DigestAt{Digest: fmt.Sprintf("%032x", index), Applied: n.cluster.machine.Index()}
 }

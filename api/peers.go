@@ -25,6 +25,7 @@ const (
 	pathContacts  = "/internal/contacts"
 	pathPeer      = "/internal/peer"
 	pathDigest    = "/internal/digest"
+	pathWebhooks  = "/internal/webhooks"
 
 	// peerURL is where such requests go as far as net/http is concerned; the
 	// connection is made by node ID.
@@ -74,6 +75,9 @@ func (s *server) internalRoutes(internal Internal) {
 			return nil, badRequest("index: %v", err)
 		}
 		return internal.DigestAt(index), nil
+	})
+	add("GET "+pathWebhooks, func(http.ResponseWriter, *http.Request) (any, error) {
+		return internal.Webhooks(), nil
 	})
 }
 
@@ -169,6 +173,13 @@ func (c *PeerClient) DigestAt(ctx context.Context, nodeID string, index uint64) 
 	var out DigestAt
 	query := url.Values{"index": {strconv.FormatUint(index, 10)}}
 	err := c.call(ctx, nodeID, http.MethodGet, pathDigest+"?"+query.Encode(), nil, &out)
+	return out, err
+}
+
+// Webhooks asks a node what it knows of webhooks.
+func (c *PeerClient) Webhooks(ctx context.Context, nodeID string) (WebhookLedger, error) {
+	var out WebhookLedger
+	err := c.call(ctx, nodeID, http.MethodGet, pathWebhooks, nil, &out)
 	return out, err
 }
 

@@ -29,6 +29,11 @@ type Config struct {
 	Version         string
 	// EventsTokenInURL is api.Config's.
 	EventsTokenInURL bool
+	// WebhookURL, unless "", gets a POST for each thing that befalls devices
+	// and jobs, signed with WebhookSecret unless that is "". Every controller
+	// is given the same.
+	WebhookURL    string
+	WebhookSecret string
 }
 
 // Deps are what tests replace. The zero value means the real thing.
@@ -40,6 +45,9 @@ type Deps struct {
 	HTTPListener net.Listener
 	// DialContext connects to other controllers.
 	DialContext func(ctx context.Context, network, address string) (net.Conn, error)
+	// WebhookPause is the pause after a webhook that was not taken, instead of
+	// a second.
+	WebhookPause time.Duration
 	// Table are options of the lease table.
 	Table fsm.Options
 	// Replica, unless nil, stands between Raft and the lease table: for tests
@@ -87,7 +95,7 @@ func (c Config) check() (api.Tokens, error) {
 	if len(tokens.Workers()) == 0 {
 		return none, errNoWorker
 	}
-	return tokens, nil
+	return tokens, c.checkWebhooks()
 }
 
 func (c Config) clusterKey() mux.Key {

@@ -43,6 +43,7 @@ type Controller struct {
 	doubts      session.Doubts
 	quarantines quarantines
 	alarms      alarms
+	webhooks    *webhooks     // nil: none are sent
 	opened      chan struct{} // closed when node is set
 
 	told told
@@ -98,6 +99,7 @@ func New(config Config, deps Deps) (_ *Controller, err error) {
 		machine: fsm.New(deps.Table), opened: make(chan struct{}),
 		live: session.NewLiveness(time.Now()), reach: newReach(time.Now()), clocks: newClocks(config.NodeID), notify: newNotifier(), events: api.NewEventLog(), verdicts: newVerdictGate(),
 	}
+	c.webhooks = newWebhooks(config, deps, identity.Self().ClusterID == "")
 	if err := checkLevel(identity, c.machine.Knows()); err != nil {
 		return nil, errors.Join(err, stream.Close(), web.Close())
 	}
@@ -134,6 +136,13 @@ func New(config Config, deps Deps) (_ *Controller, err error) {
 	if err != nil {
 		return nil, err
 	}
+	if c.webhooks != nil {
+		// What the log holds from before the first start with webhooks is not owed.
+		c.webhooks.outbox.begin(api.PlaceAfter(identity.Self().Generation, c.node.Stats().LastIndex))
+		if err := c.webhooks.save(true); err != nil {
+			return nil, err
+		}
+	}
 	close(c.opened)
 	c.node.Lead(c.lead)
 	c.serve(api.Config{NodeID: config.NodeID, Instance: ident.New(), Tokens: tokens, Logger: log, EventsTokenInURL: config.EventsTokenInURL})
@@ -162,6 +171,9 @@ func (c *Controller) serve(config api.Config) {
 	c.goes(func() { c.followLeader(c.life.ctx) })
 	c.goes(func() { c.reportContacts(c.life.ctx) })
 	c.goes(func() { c.tellHalt(c.life.ctx) })
+	if c.webhooks != nil {
+		c.goes(func() { c.webhooks.keep(c.life.ctx) })
+	}
 }
 
 // tellHalt says again and again that this node has halted, until ctx ends. The
@@ -209,6 +221,9 @@ func (c *Controller) Close() error {
 	c.life.closed = true
 	c.life.mu.Unlock()
 	var errs []error
+	if c.webhooks != nil && c.Leader().Self {
+		c.webhooks.flush() // nobody else sends while this node leads
+	}
 	if c.node != nil {
 		errs = append(errs, c.node.Close())
 	}
@@ -277,8 +292,14 @@ func (r replica) Apply(index, term uint64, data []byte) ([]command.Result, []com
 	return r.c.machine.Apply(index, term, data)
 }
 
-func (r replica) Snapshot() (raftnode.Snapshot, error) { return r.c.machine.Snapshot(), nil }
-func (r replica) Index() uint64                        { return r.c.machine.Index() }
+func (r replica) Snapshot() (raftnode.Snapshot, error) {
+	if r.c.webhooks != nil {
+		return keptSnapshot{r.c.machine.Snapshot(), r.c.webhooks}, nil
+	}
+	return r.c.machine.Snapshot(), nil
+}
+
+func (r replica) Index() uint64 { return r.c.machine.Index() }
 
 // Restore replaces the table; no events tell what changed.
 func (r replica) Restore(from io.Reader) error {
@@ -292,6 +313,9 @@ func (r replica) Restore(from io.Reader) error {
 	view := r.c.machine.View()
 	r.c.told.entrySays(time.UnixMilli(view.NowMS()))
 	r.c.events.Restored(view)
+	if r.c.webhooks != nil {
+		r.c.webhooks.outbox.restored(view)
+	}
 	r.c.noteLevel()
 	r.c.notify.all()
 	r.c.hub.NudgeAll()
@@ -304,6 +328,9 @@ func (c *Controller) applied(_, _ uint64, events []command.Event) {
 	view := c.machine.View()
 	c.told.entrySays(time.UnixMilli(view.NowMS()))
 	c.events.Applied(view, events)
+	if c.webhooks != nil {
+		c.webhooks.outbox.applied(view, events)
+	}
 	c.notify.events(events)
 	if c.Leader().Self {
 		c.tellFleet(events) // each controller would say the same

@@ -32,6 +32,9 @@ func (c *Controller) lead(ctx context.Context, epoch raftnode.Epoch) error {
 	within, end := context.WithCancel(ctx)
 	var tending sync.WaitGroup
 	tending.Go(func() { c.tend(within) })
+	if c.webhooks != nil {
+		tending.Go(func() { c.sendWebhooks(within) })
+	}
 	defer tending.Wait()
 	defer end()
 	return c.judge(ctx, epoch.Term)

@@ -56,6 +56,9 @@ func (c *Controller) Contacts(_ context.Context, report api.ContactReport) (api.
 		}
 		answer.HeardMS = inMS(ages)
 	}
+	if c.webhooks != nil {
+		answer.WebhooksSent = c.webhooks.outbox.mark()
+	}
 	for node, r := range c.clocks.known() {
 		answer.Clocks = append(answer.Clocks, api.PeerClock{
 			Node: node, OffsetMS: r.offset.Milliseconds(), AgoMS: time.Since(r.at).Milliseconds(),
@@ -108,6 +111,9 @@ func (c *Controller) reportTo(ctx context.Context, leader string) error {
 	}
 	if answer.HeardMS != nil {
 		c.told.take(c.machine.View(), fromMS(answer.HeardMS), now)
+	}
+	if answer.WebhooksSent != nil && c.webhooks != nil {
+		c.webhooks.outbox.sent(*answer.WebhooksSent)
 	}
 	// The leader's offsets are from its own clock; how far that is from ours
 	// is what it says of us.

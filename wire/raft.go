@@ -42,6 +42,7 @@ const (
 	AlarmWriteOffWithheld = "write_off_withheld" // too many hosts are silent at once
 	AlarmNoMajority       = "no_digest_majority" // the controllers' lease tables differ and no majority holds one
 	AlarmMemberBehind     = "member_behind"      // a controller does not know the cluster's feature level
+	AlarmWebhooks         = "webhooks_waiting"   // the webhook URL takes nothing
 )
 
 // RaftPeer is one member as the answering node sees it.
