@@ -55,6 +55,8 @@ type Options struct {
 	Devices     int
 	// Proxied puts a Proxy before each port, so that it can be cut.
 	Proxied bool
+	// Env is added to the environment of the controllers.
+	Env []string
 }
 
 // Cluster is a running set of real processes.
@@ -110,6 +112,7 @@ func Start(t testing.TB, bin Binaries, o Options) *Cluster {
 			"--bootstrap-expect", fmt.Sprint(o.Controllers), "--join", strings.Join(join, ",")}
 		n.env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + c.Dir, "RCD_CLUSTER_KEY=" + ClusterKey, "RCD_LOG_LEVEL=debug",
 			"RC_TOKENS=" + AdminToken + ":admin," + ClientToken + ":client," + WorkerToken + ":worker"}
+		n.env = append(n.env, o.Env...)
 	}
 	t.Cleanup(c.stop)
 	for _, n := range c.Nodes {
