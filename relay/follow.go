@@ -72,6 +72,12 @@ type FollowOptions struct {
 	Notice func(Notice)
 	// DialTimeout bounds each call of dial; 0 means 5 s.
 	DialTimeout time.Duration
+	// Input, if set, is called with what the other side says of the input that
+	// the caller writes to the present link: acks (FrameAck of StreamStdin), and
+	// FrameEOF when nobody reads input any more. It must not block; the payload
+	// is valid until it returns. A Conn that frames of input are written to must
+	// take concurrent writes, each whole.
+	Input func(wire.Frame)
 }
 
 // Follow reads a stream to its End over as many links as that takes: it dials,
@@ -135,7 +141,7 @@ func (f *follower) once(ctx context.Context) (End, error) {
 	if err != nil {
 		return End{}, err
 	}
-	next, end, err := receive(ctx, conn, f.next, f.sink, f.contact)
+	next, end, err := receive(ctx, conn, f.next, f.sink, f.contact, f.opts.Input)
 	f.next = next
 	return end, err
 }

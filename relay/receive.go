@@ -13,6 +13,11 @@ import (
 // readBuffer is what Receive reads at once: two coalesced frames.
 const readBuffer = 64 << 10
 
+// ackAfter is how much is taken at the most before the sender hears of it: a
+// job that its readers hold back stands still with 1 MiB unread, and must not
+// wait for the next of the acks that come every 2 s.
+const ackAfter = 128 << 10
+
 // SinkError wraps what a sink returned, so that nobody takes it for a failure
 // of the link: to dial again does not help.
 type SinkError struct{ Err error }
@@ -27,7 +32,8 @@ func (e *SinkError) Unwrap() error { return e.Err }
 // each exactly once: what came before is trimmed, what lies beyond the next
 // offset is refused. It owns conn: when Receive returns it is closed and
 // nothing of Receive runs any more. While it runs it sends an ack or a
-// keepalive every 2 s, also while the sink blocks.
+// keepalive every 2 s, also while the sink blocks, and an ack after each
+// 128 KiB.
 //
 // It returns the offset to go on at, everything before which the sink has
 // taken, and either the End with a nil error (then the sink has taken it, and
@@ -36,14 +42,15 @@ func (e *SinkError) Unwrap() error { return e.Err }
 // *wire.StreamError from the other side, a *SinkError, or the cause with which
 // ctx ended. Follow knows which of these to dial again after.
 func Receive(ctx context.Context, conn Conn, from int64, sink Sink) (next int64, end End, err error) {
-	return receive(ctx, conn, from, sink, func() {})
+	return receive(ctx, conn, from, sink, func() {}, nil)
 }
 
-// receive is Receive; contact is called at each frame that came.
-func receive(ctx context.Context, conn Conn, from int64, sink Sink, contact func()) (int64, End, error) {
+// receive is Receive; contact is called at each frame that came, input as
+// FollowOptions.Input.
+func receive(ctx context.Context, conn Conn, from int64, sink Sink, contact func(), input func(wire.Frame)) (int64, End, error) {
 	l := newLink(conn, senderSilence)
 	unwatch := context.AfterFunc(ctx, l.close)
-	r := &receiver{link: l, at: cursor{next: from}, sink: sink, contact: contact}
+	r := &receiver{link: l, at: cursor{next: from}, sink: sink, contact: contact, input: input, far: make(chan struct{}, 1)}
 	r.taken.Store(from)
 	stop, stopped := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -67,7 +74,10 @@ type receiver struct {
 	at      cursor
 	sink    Sink
 	contact func()
-	taken   atomic.Int64 // at.next, for the goroutine that acks
+	input   func(wire.Frame) // nil: whoever receives sends no input
+	taken   atomic.Int64     // at.next, for the goroutine that acks
+	far     chan struct{}    // holds one wake-up for that goroutine: an ack is due
+	told    int64            // taken at the last such wake-up
 }
 
 func (r *receiver) run(ctx context.Context) (End, error) {
@@ -85,6 +95,10 @@ func (r *receiver) run(ctx context.Context) (End, error) {
 			buf = frame.Payload
 		}
 		r.contact()
+		if r.input != nil && (frame.Type == wire.FrameAck && frame.Stream == wire.StreamStdin || frame.Type == wire.FrameEOF) {
+			r.input(frame)
+			continue
+		}
 		record, err := recordOf(frame)
 		if err != nil {
 			return End{}, err
@@ -103,6 +117,10 @@ func (r *receiver) run(ctx context.Context) (End, error) {
 		}
 		r.at.advance(record)
 		r.taken.Store(r.at.next)
+		if r.at.next-r.told >= ackAfter {
+			r.told = r.at.next
+			signal(r.far)
+		}
 		if end, isEnd := record.(End); isEnd {
 			return end, nil
 		}
@@ -119,6 +137,7 @@ func (r *receiver) answer(stop <-chan struct{}) {
 	for {
 		select {
 		case <-ticker.C:
+		case <-r.far:
 		case <-stop:
 			return
 		}

@@ -17,6 +17,10 @@ var ErrReaderGone = errors.New("reader gone")
 // for a reason that is not the job's: another try may get them.
 const codeSourceFailed = "source_failed"
 
+// watchBuffer holds what a reader sends, a piece of input at the most in the
+// usual case.
+const watchBuffer = 4 << 10
+
 // MovedError says that this node no longer serves the stream. A sender whose
 // context ends with it as the cause, or whose source fails with it, passes it
 // on; Receive returns it. Hint is the address to ask next, or empty.
@@ -33,9 +37,14 @@ func (e *MovedError) Error() string {
 // SendOptions are what a sender may be told beyond the necessary.
 type SendOptions struct {
 	// Acked, if set, is called with every offset before which the reader says
-	// it has taken everything: rising, about every 2 s, from a goroutine of
+	// it has taken everything: rising, every 2 s and every 128 KiB, from a goroutine of
 	// Send's that it must not block.
 	Acked func(offset int64)
+	// Input, if set, is called with every frame of input (FrameInput,
+	// FrameResize, FrameEOF), from the same goroutine; the payload is valid until
+	// it returns. An error ends the Send with it. Without Input such a frame
+	// breaks the protocol.
+	Input func(frame wire.Frame) error
 }
 
 // Send writes the records of source, which was opened at offset from, to conn
@@ -168,7 +177,7 @@ func (s *sender) tell(err error) {
 
 // watch reads what the reader sends until the link ends, and says how it did.
 func (s *sender) watch() error {
-	buf := make([]byte, wire.FrameHeaderLen)
+	buf := make([]byte, watchBuffer)
 	for {
 		frame, err := wire.ReadFrame(s.link, buf)
 		switch {
@@ -183,8 +192,14 @@ func (s *sender) watch() error {
 			if s.opts.Acked != nil && frame.Stream == wire.StreamNone {
 				s.opts.Acked(frame.Offset)
 			}
+		case wire.FrameInput, wire.FrameResize, wire.FrameEOF:
+			if s.opts.Input == nil { // this stream has no writer
+				return fmt.Errorf("%w: %s frame from a reader", ErrProtocol, frame.Type)
+			}
+			if err := s.opts.Input(frame); err != nil {
+				return err
+			}
 		default:
-			// Input and resizes: this stream has no writer.
 			return fmt.Errorf("%w: %s frame from a reader", ErrProtocol, frame.Type)
 		}
 	}

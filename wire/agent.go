@@ -7,8 +7,9 @@ package wire
 // it after a welcome, controllers to agents whose hello or reports say so.
 //
 // Protocol 2 added the limits in reports, OrderExtend, Facts and DeviceFault.
+// Protocol 3 added byte streams that attach to a job's input.
 const (
-	AgentProtocol    = 2
+	AgentProtocol    = 3
 	MinAgentProtocol = 1
 )
 

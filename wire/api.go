@@ -221,6 +221,8 @@ const (
 	CodeOutcomeUnknown = "outcome_unknown" // 504: ask again with the same request ID
 	CodeBodyTooLarge   = "body_too_large"  // 413
 	CodeAmbiguous      = "ambiguous_id"    // 400: the prefix fits several
+	CodeNotAttachable  = "not_attachable"  // 400: the job has neither terminal nor pipe
+	CodeNotPlaced      = "not_placed"      // 409: the job has no host yet
 	CodeNotQueued      = "not_queued"      // 409: only a queued job waits
 	CodeStoreError     = "store_error"     // 500
 )

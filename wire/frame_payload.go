@@ -22,7 +22,19 @@ type StreamOpen struct {
 	// only reads. A take-over raises it; input under a lower number than the
 	// highest seen is refused.
 	Writer uint64 `cbor:"3,keyasint,omitempty"`
+	// Attach says that the reader is attached to the job's terminal or pipe:
+	// what it acks lets the job go on, and while it is there the job is
+	// attended. Only to agents of protocol 3 on, like the next.
+	Attach bool `cbor:"4,keyasint,omitempty"`
+	// TakeOver asks, instead of Writer, for a number above all that have written
+	// to the job so far. The first ack of input tells it.
+	TakeOver bool `cbor:"5,keyasint,omitempty"`
 }
+
+// InputWindow is how many bytes of input may be under way without an ack; a
+// writer that sends more is cut off. It is what the process's side takes in
+// advance.
+const InputWindow = 64 << 10
 
 // StreamGap is the payload of FrameGap: the output from the frame's offset up
 // to To, which is above it, is gone for the given cause.
