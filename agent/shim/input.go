@@ -15,6 +15,9 @@ var (
 	ErrNoInput = errors.New("the job takes no input")
 	// ErrOtherWriter says that a writer with a higher number has taken the input over.
 	ErrOtherWriter = errors.New("another writer has taken over the job's input")
+	// ErrInputElsewhere says that input went on that came from another Input of the same number: one that this one has replaced, and whose last bytes were still
+	// on their way, so that whoever opens the input once more goes on well.
+	ErrInputElsewhere = errors.New("input of the same writer has come another way")
 	// ErrInputGone says that nobody reads the input any more: the process has closed it, the input has ended, or the job has.
 	ErrInputGone = errors.New("nobody reads the job's input any more")
 	// ErrInputOffset says that the input has a hole: it begins behind Next.
@@ -48,22 +51,36 @@ type Input struct {
 // agent started again in between perhaps, may repeat what is not acked. Errors: ErrNoInput, ErrOtherWriter, ErrInputGone, or ctx's; ctx bounds the life of
 // the Input, too.
 func (h *Handle) Input(ctx context.Context, writer uint64) (*Input, error) {
+	in, err := h.begunInput(ctx, writer)
+	if err != nil {
+		return nil, err
+	}
+	if err := in.letIn(); err != nil {
+		in.Close()
+		return nil, err
+	}
+	return in, nil
+}
+
+// begunInput returns an Input that has yet to be let in.
+func (h *Handle) begunInput(ctx context.Context, writer uint64) (*Input, error) {
 	if h.order.Spec.Stdio == StdioLog {
 		return nil, ErrNoInput
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	in := &Input{h: h, writer: writer, cancel: cancel, done: make(chan struct{}), nudge: make(chan struct{}, 1), changed: make(chan struct{})}
 	go in.run(ctx)
+	return in, nil
+}
+
+// letIn waits until the shim has let the writer in, or says why it does not.
+func (in *Input) letIn() error {
 	for {
 		in.mu.Lock()
 		opened, err, changed := in.opened, in.err, in.changed
 		in.mu.Unlock()
-		if opened {
-			return in, nil
-		}
-		if err != nil {
-			in.Close()
-			return nil, err
+		if opened || err != nil {
+			return err
 		}
 		<-changed // comes with ctx's end, too
 	}
@@ -262,8 +279,8 @@ func (in *Input) heard(state inputStateBody) bool {
 	switch {
 	case !in.opened:
 	case taken < 0 || taken > int64(len(in.buf)):
-		// Input that this Input never had: somebody else goes by the same number.
-		in.err = ErrOtherWriter
+		// Input that this Input never had.
+		in.err = ErrInputElsewhere
 	default:
 		in.buf = in.buf[taken:]
 	}
