@@ -78,6 +78,7 @@ type agent struct {
 
 	mu         sync.Mutex // guards what follows
 	jobs       map[key]*job
+	seats      map[uint64]*seats    // who is attached, by job number
 	complained map[string]time.Time // last, by controller's address
 	wake       chan struct{}        // closed and replaced when jobs change
 	changed    chan struct{}        // holds one; for the link

@@ -55,6 +55,9 @@ func (a *agent) environment(j *job, start wire.StartJob) ([]string, error) {
 			return nil, fmt.Errorf("%s: %w", model.GraceSignalEnv, err)
 		}
 	}
+	if _, err := model.DetachTimeout(start.Env[model.DetachTimeoutEnv]); err != nil {
+		return nil, fmt.Errorf("%s: %w", model.DetachTimeoutEnv, err)
+	}
 	if model.Stdio(start.Stdio) == model.StdioTTY && env["TERM"] == "" {
 		env["TERM"] = defaultTerm
 	}

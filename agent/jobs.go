@@ -173,6 +173,7 @@ func (a *agent) follow(j *job, h *shim.Handle) {
 		a.mu.Unlock()
 		a.at(atRunningNoted)
 	}
+	a.attend(j, h)
 	select {
 	case <-h.Done():
 		a.at(atEnded)

@@ -42,6 +42,10 @@ func (a *agent) ServeStream(ctx context.Context, conn net.Conn) {
 	}
 	source := &output{agent: a, job: number, offset: offset, follow: open.Follow}
 	defer source.close()
+	if open.Attach {
+		a.serveAttached(ctx, conn, source, open)
+		return
+	}
 	if err := relay.Send(ctx, conn, offset, source, relay.SendOptions{}); err != nil {
 		a.log.Debug("byte stream ended", "job", number, "error", err)
 	}
@@ -54,6 +58,9 @@ type output struct {
 	job    uint64
 	offset int64
 	follow bool
+	// opened, if set, is closed once handle is known. The reader then says itself
+	// how far it is.
+	opened chan struct{}
 
 	handle  *shim.Handle
 	reader  *spool.Reader
@@ -77,7 +84,7 @@ func (o *output) Next(ctx context.Context) (relay.Record, error) {
 			return end, err
 		}
 	}
-	if o.follow {
+	if o.follow && o.opened == nil {
 		// What was returned before has been handed on, or this would not be asked.
 		o.handle.Consumed(o.offset)
 	}
@@ -143,6 +150,9 @@ func (o *output) open(ctx context.Context) (relay.Record, error) {
 		switch {
 		case found.handle != nil:
 			o.handle, o.release = found.handle, found.release
+			if o.opened != nil {
+				close(o.opened)
+			}
 			o.reader, err = found.handle.OpenOutput(o.offset)
 			if errors.Is(err, os.ErrNotExist) {
 				return o.incomplete(reasonOutputGone), nil
