@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"errors"
+	"net"
 	"net/http"
 	"time"
 
@@ -17,6 +18,10 @@ import (
 // of it left this node, so nothing can have happened there. PeerClient's round
 // trippers wrap it; any other error of theirs leaves the outcome unknown.
 var ErrNotSent = errors.New("request not sent")
+
+// ErrHostAway means that the host of a job has no session with the leader at
+// present.
+var ErrHostAway = errors.New("host not connected to the leader")
 
 // Backend is what the edge needs of its node. Every method may be called
 // concurrently and returns soon after its context ends.
@@ -66,6 +71,15 @@ type Backend interface {
 	// context covers the life of the source: ending it frees everything. The
 	// edge ends it when the node stops leading.
 	Output(ctx context.Context, job *model.Job, offset int64, follow bool) (relay.Source, error)
+
+	// Attach opens a stream from the agent that has the job, and has written the
+	// opening frame; leader only. What the agent sends from then on, and takes,
+	// are the frames of a stream that is attached. The caller closes it, which
+	// ends every call on it. ctx bounds the opening only.
+	//
+	// Errors wrap raftnode.ErrNotLeader or ErrHostAway, after which another try
+	// may succeed, or are a *wire.StreamError.
+	Attach(ctx context.Context, job *model.Job, offset int64, open wire.StreamOpen) (net.Conn, error)
 
 	// Forward returns the way to a controller's internal handler, usually
 	// PeerClient.To. It never blocks and never returns nil; a peer that is not

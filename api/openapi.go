@@ -25,6 +25,8 @@ var edgeStatus = map[string]int{
 	wire.CodeNotFound:       http.StatusNotFound,
 	wire.CodeNoDevice:       http.StatusConflict,
 	wire.CodeNotQueued:      http.StatusConflict,
+	wire.CodeNotAttachable:  http.StatusBadRequest,
+	wire.CodeNotPlaced:      http.StatusConflict,
 	wire.CodeBodyTooLarge:   http.StatusRequestEntityTooLarge,
 	wire.CodeStoreError:     http.StatusInternalServerError,
 	wire.CodeNoLeader:       http.StatusServiceUnavailable,

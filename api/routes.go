@@ -108,6 +108,19 @@ func (s *server) jobRoutes() []route {
 			summary: "Read a job's output in frames that resume at any offset, over an upgraded connection (Upgrade: " + wire.StreamProtocol + ").",
 			query:   outputParams, status: http.StatusSwitchingProtocols,
 			codes: []string{wire.CodeNotFound, wire.CodeAmbiguous, wire.CodeLogsNotStored},
+		}, {
+			pattern: "GET /v1/jobs/{id}/attach", role: RoleClient, read: s.attach,
+			summary: "Attach to a job's terminal or pipe: its output, and for one writer its input, in frames that resume at any offset, " +
+				"over an upgraded connection (Upgrade: " + wire.StreamProtocol + ").",
+			query: append([]parameter{
+				{"offset", "of the first byte of output, from 0", uint64(0)},
+				{"take_over", "become the writer, whoever it is now; the first ack of input says under which number, and where input goes on", false},
+				{"writer", "go on as the writer with this number, after a break", uint64(0)},
+				{"submitter", "whose job it is, of a writer without an admin token", ""},
+			}, staleParams...),
+			status: http.StatusSwitchingProtocols,
+			codes: []string{wire.CodeNotFound, wire.CodeAmbiguous, wire.CodeNotAttachable, wire.CodeNotPlaced, wire.CodeNotReady,
+				string(command.NotJobOwner)},
 		},
 	}
 }

@@ -26,9 +26,10 @@ type output struct {
 	offset int64
 	follow bool
 	index  uint64
+	attach *wire.StreamOpen // of an attached stream; nil for stored output
 }
 
-func (s *server) wantsOutput(r *http.Request) (output, error) {
+func (s *server) wantsOutput(r *http.Request, _ Identity) (output, error) {
 	offset, err := intParam(r, "offset", 0, math.MaxInt64, 0)
 	if err != nil {
 		return output{}, err
@@ -57,7 +58,7 @@ func (s *server) wantsOutput(r *http.Request) (output, error) {
 
 // logs answers with a job's output as plain bytes.
 func (s *server) logs(w http.ResponseWriter, r *http.Request, who Identity) error {
-	return s.output(w, r, who, s.serveLogs, s.passLogs)
+	return s.output(w, r, who, s.wantsOutput, s.serveLogs, s.passLogs)
 }
 
 var errUpgradeRequired = refuse(http.StatusUpgradeRequired, wire.CodeBadRequest,
@@ -68,20 +69,20 @@ func (s *server) stream(w http.ResponseWriter, r *http.Request, who Identity) er
 	if !strings.EqualFold(r.Header.Get("Upgrade"), relay.UpgradeProtocol) {
 		return errUpgradeRequired
 	}
-	return s.output(w, r, who, s.serveStream, s.passStream)
+	return s.output(w, r, who, s.wantsOutput, s.serveStream, s.passStream)
 }
 
 // output serves bytes on the leader, whose agents have them, and passes the
 // leader's through elsewhere. Until the first byte is out another leader may be
 // waited for; after that a reader comes again at its offset.
-func (s *server) output(w http.ResponseWriter, r *http.Request, who Identity, serve serveFunc, pass passFunc) error {
+func (s *server) output(w http.ResponseWriter, r *http.Request, who Identity, wants wantFunc, serve serveFunc, pass passFunc) error {
 	select {
 	case s.readers <- struct{}{}:
 		defer func() { <-s.readers }()
 	default:
 		return errOverloaded
 	}
-	want, err := s.wantsOutput(r)
+	want, err := wants(r, who)
 	if err != nil {
 		return s.toldToEdge(w, err)
 	}
@@ -105,10 +106,11 @@ func (s *server) output(w http.ResponseWriter, r *http.Request, who Identity, se
 	}
 }
 
-// serveFunc answers from this node's own agents; passFunc with what another
+// wantFunc reads what a request asks for. serveFunc answers from this node's own agents; passFunc with what another
 // controller answered. An error before any of the answer is out may be tried
 // again.
 type (
+	wantFunc  func(r *http.Request, who Identity) (output, error)
 	serveFunc func(w http.ResponseWriter, r *http.Request, want output) error
 	passFunc  func(w http.ResponseWriter, r *http.Request, resp *http.Response) error
 )
@@ -148,12 +150,17 @@ func (s *server) toldToEdge(w http.ResponseWriter, err error) error {
 func (s *server) askOutput(ctx, life context.Context, leader Leader, r *http.Request, who Identity, want output) (*http.Response, error) {
 	life, cancel := context.WithCancel(life)
 	unwatch := context.AfterFunc(ctx, cancel)
-	framed := strings.HasSuffix(r.URL.Path, "/stream")
-	path := "/v1/jobs/" + want.job.ID() + "/logs"
-	if framed {
-		path = "/v1/jobs/" + want.job.ID() + "/stream"
+	framed, route := true, "/stream"
+	switch {
+	case want.attach != nil:
+		route = "/attach"
+	case !strings.HasSuffix(r.URL.Path, route):
+		framed, route = false, "/logs"
 	}
-	path += "?offset=" + strconv.FormatInt(want.offset, 10) + "&follow=" + strconv.FormatBool(want.follow)
+	path := "/v1/jobs/" + want.job.ID() + route + "?offset=" + strconv.FormatInt(want.offset, 10) + "&follow=" + strconv.FormatBool(want.follow)
+	if want.attach != nil {
+		path += "&" + attachQuery(r).Encode()
+	}
 	deadline, _ := ctx.Deadline()
 	out, err := forwardRequest(life, http.MethodGet, path, who, nil, deadline)
 	if err != nil {

@@ -93,6 +93,9 @@ func jobSpec(in wire.SubmitRequest) (command.JobSpec, error) {
 			return command.JobSpec{}, badRequest("%s: %v", model.GraceSignalEnv, err)
 		}
 	}
+	if _, err := model.DetachTimeout(in.Env[model.DetachTimeoutEnv]); err != nil {
+		return command.JobSpec{}, badRequest("%s: %v", model.DetachTimeoutEnv, err)
+	}
 	return command.JobSpec{
 		Kind:         kind,
 		Pinned:       in.DeviceID,

@@ -62,6 +62,17 @@ type hostEntry struct {
 	wallMS        int64
 }
 
+// Protocol returns the protocol that a host's agent speaks, 0 while it is not
+// attached.
+func (h *Hub) Protocol(host string) int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if e := h.hosts[host]; e != nil && e.control != nil {
+		return e.control.hello.Protocol
+	}
+	return 0
+}
+
 // Contact is how one host was last heard of by this node. Times carry the
 // monotonic reading of this process.
 type Contact struct {

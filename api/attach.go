@@ -1,0 +1,149 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"io"
+	"math"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"rcd/fsm/command"
+	"rcd/model"
+	"rcd/relay"
+	"rcd/wire"
+)
+
+// awayWithin is how long a host without a session is waited for before the
+// client is told to ask again: after a failover agents come within it.
+const awayWithin = 3 * time.Second
+
+// attach joins a client to a job's terminal or pipe: its output from any offset
+// on and, for one writer, its input, in frames both ways.
+func (s *server) attach(w http.ResponseWriter, r *http.Request, who Identity) error {
+	if !strings.EqualFold(r.Header.Get("Upgrade"), relay.UpgradeProtocol) {
+		return refuse(http.StatusUpgradeRequired, wire.CodeBadRequest,
+			"ask for the stream over HTTP/1.1 with Connection: Upgrade and Upgrade: %s", relay.UpgradeProtocol)
+	}
+	return s.output(w, r, who, s.wantsAttach, s.serveAttach, s.passStream)
+}
+
+// attachQuery is the part of a request that says who writes.
+func attachQuery(r *http.Request) url.Values {
+	q := url.Values{}
+	for _, name := range []string{"writer", "take_over", "submitter"} {
+		if value := r.URL.Query().Get(name); value != "" {
+			q.Set(name, value)
+		}
+	}
+	return q
+}
+
+func (s *server) wantsAttach(r *http.Request, who Identity) (output, error) {
+	offset, err := intParam(r, "offset", 0, math.MaxInt64, 0)
+	if err != nil {
+		return output{}, err
+	}
+	takeOver, err := boolParam(r, "take_over", false)
+	if err != nil {
+		return output{}, err
+	}
+	var writer uint64
+	if text := r.URL.Query().Get("writer"); text != "" {
+		if writer, err = strconv.ParseUint(text, 10, 64); err != nil || takeOver {
+			return output{}, badRequest("writer is the number that an earlier connection was told; to get one ask with take_over=true, without writer")
+		}
+	}
+	v, err := s.viewFor(r, false)
+	if err != nil {
+		return output{}, err
+	}
+	job, err := v.job(r.PathValue("id"))
+	if err != nil {
+		return output{}, err
+	}
+	writes := takeOver || writer > 0
+	switch submitter := r.URL.Query().Get("submitter"); {
+	case job.Stdio == model.StdioLogs:
+		return output{}, refuse(http.StatusBadRequest, wire.CodeNotAttachable,
+			"%s has neither a terminal nor a pipe; its output is stored: read its logs", job.ID())
+	case writes && who.Role != RoleAdmin && submitter != job.Submitter:
+		return output{}, refuse(http.StatusForbidden, string(command.NotJobOwner),
+			"%s is of %s; only its submitter and an admin write to it, others look on", job.ID(), job.Submitter)
+	case job.State == model.JobQueued:
+		return output{}, refuse(http.StatusConflict, wire.CodeNotPlaced, "%s is queued; attach once it is placed", job.ID())
+	}
+	return output{job: job, offset: offset, follow: true, index: v.Index(),
+		attach: &wire.StreamOpen{Job: job.ID(), Follow: true, Attach: true, Writer: writer, TakeOver: takeOver}}, nil
+}
+
+// serveAttach joins the client's connection to the agent's, on the leader.
+func (s *server) serveAttach(w http.ResponseWriter, r *http.Request, want output) error {
+	far, err := s.attached(r.Context(), want)
+	var refusal *wire.StreamError
+	switch {
+	case errors.As(err, &refusal):
+		return refuse(http.StatusBadRequest, refusal.Code, "%s", refusal.Message)
+	case err == nil:
+		defer far.Close()
+	case !errors.Is(err, ErrHostAway):
+		return err
+	case !s.latest(r.Context(), want.job).State.Terminal():
+		return refuse(http.StatusServiceUnavailable, wire.CodeNotReady,
+			"host %s of %s is not connected to the leader; ask again, the job is not judged by that", want.job.Host, want.job.ID())
+	}
+	s.outputHeaders(w, want)
+	near, upgradeErr := relay.Upgrade(w, r)
+	if errors.Is(upgradeErr, relay.ErrUpgradeRequired) {
+		return errUpgradeRequired
+	}
+	takenOver(w)
+	switch {
+	case upgradeErr != nil:
+		return upgradeErr
+	case err != nil:
+		return relay.Send(r.Context(), near, want.offset, s.withoutHost(r.Context(), want), relay.SendOptions{Input: ignoreInput})
+	}
+	splice(r.Context(), near, far)
+	return nil
+}
+
+func ignoreInput(wire.Frame) error { return nil }
+
+// attached opens the stream, waiting for the host a little.
+func (s *server) attached(ctx context.Context, want output) (io.ReadWriteCloser, error) {
+	if want.job.Host == "" { // it ended before it had one
+		return nil, ErrHostAway
+	}
+	within, cancel := context.WithTimeout(ctx, awayWithin)
+	defer cancel()
+	for {
+		conn, err := s.backend.Attach(within, want.job, want.offset, *want.attach)
+		if err == nil {
+			return conn, nil
+		}
+		if !errors.Is(err, ErrHostAway) || !pause(within) {
+			return nil, err
+		}
+	}
+}
+
+// withoutHost is the end of a stream whose host is gone: the job has ended, and
+// nobody has what it wrote last.
+func (s *server) withoutHost(ctx context.Context, want output) relay.Source {
+	job := s.latest(ctx, want.job)
+	end := wire.StreamEnd{State: job.State.String(), Reason: "host " + want.job.Host + " is out of reach"}
+	if job.Host == "" || job.OutputKnown && uint64(want.offset) == job.OutputLength {
+		end.Complete, end.Reason = true, ""
+	}
+	return endOnly{relay.End{Length: want.offset, StreamEnd: end}}
+}
+
+// endOnly is a source that has nothing but its End.
+type endOnly struct{ end relay.End }
+
+// Next returns the End.
+func (e endOnly) Next(context.Context) (relay.Record, error) { return e.end, nil }
