@@ -89,11 +89,19 @@ func (c *Client) Stream(ctx context.Context, id string, o StreamOptions) (next i
 	if err := checkPath(jobPath(id, "")); err != nil {
 		return o.From, StreamEnd{}, err
 	}
-	s := &stream{client: c, id: id, options: o, lostAt: time.Now()}
-	next, last, err := relay.Follow(ctx, s.dial, o.From, relay.SinkFunc(s.take), relay.FollowOptions{
+	return (&stream{client: c, id: id, options: o}).follow(ctx)
+}
+
+func (s *stream) follow(ctx context.Context) (next int64, end StreamEnd, err error) {
+	s.lostAt = time.Now()
+	options := relay.FollowOptions{
 		Notice:      s.noticed,
-		DialTimeout: c.longPatience + answerTimeout, // dial bounds itself
-	})
+		DialTimeout: s.client.longPatience + answerTimeout, // dial bounds itself
+	}
+	if s.input != nil {
+		options.Input = s.input.heard
+	}
+	next, last, err := relay.Follow(ctx, s.dial, s.options.From, relay.SinkFunc(s.take), options)
 	if err != nil {
 		return next, StreamEnd{}, translate(err)
 	}
@@ -162,6 +170,7 @@ type stream struct {
 	client  *Client
 	id      string
 	options StreamOptions
+	input   *input // of an attached stream; nil for stored output
 
 	from     *node     // of the last established link, nil before the first
 	at       *node     // of the present or the last link, nil before the first
@@ -273,11 +282,18 @@ func (s *stream) dial(ctx context.Context, offset int64) (relay.Conn, error) {
 	c.prefer(by)
 	now := time.Now()
 	s.at, s.linkedAt, s.heardAt, s.lostErr = by, now, now, nil
+	if s.input != nil {
+		s.input.linked(conn)
+	}
 	return &heardConn{Conn: conn, heard: s.heard}, nil
 }
 
 func (s *stream) path(offset int64) string {
 	q := url.Values{"offset": {strconv.FormatInt(offset, 10)}}
+	if s.input != nil {
+		s.input.ask(q)
+		return jobPath(s.id, "/attach?") + q.Encode()
+	}
 	if s.options.Stored {
 		q.Set("follow", "false")
 	}
