@@ -20,7 +20,7 @@ type cli struct {
 	Jobs     jobsCmd     `cmd:"" help:"List jobs, ended ones too, newest first."`
 	Describe describeCmd `cmd:"" help:"Show all that is known of a device: holder, labels, usage sheet, last jobs."`
 	Logs     logsCmd     `cmd:"" help:"Print the output of a job."`
-	Attach   attachCmd   `cmd:"" help:"Follow a job's output from its beginning to its end."`
+	Attach   attachCmd   `cmd:"" help:"Watch a job's output or terminal from the beginning, or take the terminal over."`
 	Wait     waitCmd     `cmd:"" help:"Wait until jobs have ended, or have their devices."`
 	Hold     holdCmd     `cmd:"" help:"Take a device for yourself, without a job."`
 	Extend   extendCmd   `cmd:"" help:"Lengthen the limit of a job or a hold."`

@@ -40,18 +40,23 @@ type runCmd struct {
 	Merge       bool          `help:"Print the job's stderr on stdout, too, in the order it came."`
 	Detach      bool          `help:"Print the job's ID and end; the job goes its way, queued or running."`
 	RequestID   string        `placeholder:"ID" help:"Name this submit: another run under the same name joins the same job."`
-	Command     []string      `arg:"" optional:"" passthrough:"" help:"Command and arguments, after --."`
+	TTY         bool          `help:"Run on a terminal that is joined to this one; without a command, a shell."`
+	// DetachTimeout is as model.DetachTimeout reads it.
+	DetachTimeout string   `placeholder:"D" help:"With --tty: end the job when nobody has been attached for this time (10m); 0 is never."`
+	Command       []string `arg:"" optional:"" passthrough:"" help:"Command and arguments, after --."`
 }
 
 // Help is shown by rc run --help.
 func (runCmd) Help() string {
-	return `Waits in the queue if it must, and says why and until when at most; prints what the job prints (stdout and stderr each to its own) and exits with the job's exit code, or with 1 if the job ended without one. A controller that dies in between costs nothing but a line on stderr. Ctrl-C cancels a queued job; a running one goes on, and rc says how to look at it again.
+	return `Waits in the queue if it must, and says why and until when at most; prints what the job prints (stdout and stderr each to its own) and exits with the job's exit code, or with 1 if the job ended without one. A controller that dies in between costs nothing but a line on stderr. Ctrl-C cancels a queued job; a running one goes on, and rc says how to look at it again. With --tty every key goes to the job, Ctrl-C too; type ~. at the beginning of a line to leave it running (~~ is a ~).
 
 Examples:
 
     rc run -d box:gpu0 -- python train.py
     rc run --select 'vram>=40G' --max-runtime 2h --env SEED=1 -- ./bench --all
     rc run -d box:gpu0 --max-runtime 2h --grace-signal=USR1@5m -- python train.py
+    rc run -d box:gpu0 --tty
+    rc run -d box:gpu0 --tty --detach-timeout 2h -- python
     rc run --select rack=r3 --explain
     rc run --select 'vram>=40G' --max-runtime 12h --explain`
 }
@@ -69,7 +74,9 @@ func (v *runCmd) check() (map[string]string, error) {
 		return refuse("say where: --device host:name, or --select SELECTOR")
 	case v.Explain && v.Select == "":
 		return refuse("--explain needs --select")
-	case len(v.Command) == 0 && !v.Explain:
+	case v.DetachTimeout != "" && !v.TTY:
+		return refuse("--detach-timeout needs --tty")
+	case len(v.Command) == 0 && !v.Explain && !v.TTY:
 		return refuse("no command; put it after --")
 	case v.Timeout < 0:
 		return refuse("--timeout cannot be negative")
@@ -80,6 +87,9 @@ func (v *runCmd) check() (map[string]string, error) {
 		if d != 0 && d < time.Second {
 			return refuse("%s must be at least 1s", flag)
 		}
+	}
+	if _, err := model.DetachTimeout(v.DetachTimeout); err != nil {
+		return refuse("--detach-timeout: %v", err)
 	}
 	env := map[string]string{}
 	for _, pair := range v.Env {
@@ -114,7 +124,14 @@ func (v *runCmd) Run(a *app) error {
 	if v.Explain {
 		return v.explain(a, c)
 	}
-	r := &runner{app: a, client: c, target: firstOf(v.Device, v.Select), timeout: v.Timeout, merge: v.Merge,
+	stdio := ""
+	if v.TTY {
+		if err := v.onTerminal(a, env); err != nil {
+			return err
+		}
+		stdio = "tty"
+	}
+	r := &runner{app: a, client: c, tty: v.TTY, detachAfter: v.DetachTimeout, target: firstOf(v.Device, v.Select), timeout: v.Timeout, merge: v.Merge,
 		submitter: firstOf(v.As, a.conf.submitter), begun: time.Now()}
 	r.interrupted = r.cancelOrDetach
 	if v.RequestID == "" {
@@ -123,20 +140,22 @@ func (v *runCmd) Run(a *app) error {
 	return r.run(v.Detach, client.SubmitOptions{
 		DeviceID: v.Device, Selector: v.Select, Command: v.Command, Cwd: v.Cwd, Env: env,
 		Submitter: r.submitter, Priority: int(v.Priority), MaxRuntime: v.MaxRuntime, IdleTimeout: v.IdleTimeout,
-		NoWait: v.NoWait, RequestID: v.RequestID,
+		NoWait: v.NoWait, Stdio: stdio, RequestID: v.RequestID,
 	})
 }
 
 // runner takes one job from its submit to its exit code.
 type runner struct {
-	app       *app
-	client    *client.Client
-	submitter string
-	target    string        // what the job was submitted to, in words
-	timeout   time.Duration // most time in the queue, 0: no limit
-	merge     bool          // the job's stderr goes to stdout, too
-	begun     time.Time
-	job       *wire.Job // as last seen, nil before the submit was answered
+	app         *app
+	client      *client.Client
+	submitter   string
+	target      string        // what the job was submitted to, in words
+	timeout     time.Duration // most time in the queue, 0: no limit
+	merge       bool          // the job's stderr goes to stdout, too
+	tty         bool          // the job is on a terminal
+	detachAfter string        // for how long that may be unattended, as it was asked for
+	begun       time.Time
+	job         *wire.Job // as last seen, nil before the submit was answered
 	// interrupted ends rc after Ctrl-C, once there is a job.
 	interrupted func() error
 }
@@ -170,7 +189,11 @@ func (r *runner) run(detach bool, o client.SubmitOptions) error {
 		return r.exit() // it never ran, so there is nothing to print
 	}
 	r.app.say("job %s on %s", r.job.ID, r.job.DeviceID)
-	if err := r.follow(); err != nil {
+	show := r.follow
+	if r.tty {
+		show = r.attach
+	}
+	if err := show(); err != nil {
 		return err
 	}
 	job, err := r.client.WaitTerminal(r.app.ctx, r.job.ID, endWait)
@@ -264,7 +287,7 @@ func (r *runner) exit() error {
 
 // leave ends rc while the job goes on, with the exit code of err.
 func (r *runner) leave(err error, why string) error {
-	r.app.say("job %s goes on without rc: %s. Look: rc logs -f %s   End it: rc kill %s", r.job.ID, why, r.job.ID, r.job.ID)
+	r.app.say("job %s goes on without rc: %s. Look: %s   End it: rc kill %s", r.job.ID, why, r.look(), r.job.ID)
 	return exitError(codeOf(err))
 }
 

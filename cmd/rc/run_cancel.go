@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strconv"
+	"strings"
 
 	"github.com/alecthomas/kong"
 
@@ -23,11 +24,11 @@ func (r *runner) cancelOrDetach() error {
 		r.app.say("interrupted; %s", becameOf(r.job))
 	case err != nil:
 		r.app.say("interrupted; job %s could not be asked about (%s)", id, sentence(err))
-		r.app.say("it may be queued or running. Look: rc logs -f %s   End it: rc kill %s", id, id)
+		r.app.say("it may be queued or running. Look: %s   End it: rc kill %s", r.look(), id)
 	case client.Terminal(r.job):
-		r.app.say("interrupted; job %s had ended: %s. Its output: rc logs %s", id, howItEnded(r.job), id)
+		r.app.say("interrupted; job %s had ended: %s. Its output: %s", id, howItEnded(r.job), strings.Replace(r.look(), " -f", "", 1))
 	default:
-		r.app.say("detached; job %s goes on, on %s. Look: rc logs -f %s   End it: rc kill %s", id, r.job.DeviceID, id, id)
+		r.app.say("detached; job %s goes on, on %s. Look: %s   End it: rc kill %s", id, r.job.DeviceID, r.look(), id)
 	}
 	return exitError(exitInterrupted)
 }
@@ -87,7 +88,7 @@ func (r *runner) takeBack(o client.SubmitOptions, err error) error {
 	case r.job != nil && (asked || err == nil):
 		r.app.say("interrupted; %s", becameOf(r.job))
 	case r.job != nil:
-		r.app.say("interrupted; job %s may be queued or running. Look: rc logs -f %s   End it: rc kill %s", r.job.ID, r.job.ID, r.job.ID)
+		r.app.say("interrupted; job %s may be queued or running. Look: %s   End it: rc kill %s", r.job.ID, r.look(), r.job.ID)
 	default:
 		r.app.say("interrupted; the job may have been submitted. Look: rc jobs --submitter %s", r.submitter)
 	}

@@ -28,6 +28,7 @@ func interruptible(parent context.Context) (ctx context.Context, stop func()) {
 			select {
 			case <-signals:
 				if ctx.Err() != nil {
+					restoreTerminal()
 					os.Exit(exitInterrupted)
 				}
 				cancel(errInterrupted)

@@ -1,0 +1,9 @@
+package main
+
+import "golang.org/x/sys/unix"
+
+// How a terminal's settings are read and set.
+const (
+	getTermios = unix.TCGETS
+	setTermios = unix.TCSETS
+)
