@@ -69,6 +69,9 @@ func commands(text string) []string {
 // type.
 var shownOnly = []string{"rcd shim", "rcd serve", "rcd agent"}
 
+// terminalTest runs what needs a terminal.
+const terminalTest = "TestATerminalIsLeftTakenOverAndEndedByTheRule"
+
 // elsewhere are commands that other tests run, and which.
 var elsewhere = map[string]string{
 	"./scripts/demo":                      "TestDemoRuns",
@@ -78,8 +81,15 @@ var elsewhere = map[string]string{
 	"rcd dev":                             "TestDevNamesEveryProcessAndRestartsNone",
 	"rc logs -f j-48213":                  "cmd/rc: testdata/logs.txtar",
 	"rc kill j-48213":                     "cmd/rc: testdata/run_interrupt.txtar",
-	"rc context use lab":                  "cmd/rc: testdata/contexts.txtar",
-	"rc --context home devices":           "cmd/rc: testdata/contexts.txtar",
+	"rc run --tty":                        terminalTest,
+	"rc run --tty -d box:gpu0":            terminalTest,
+	"rc run --tty -d box:gpu0 --detach-timeout 2h -- python": terminalTest,
+	"rc attach":                     terminalTest,
+	"rc attach --take-over":         terminalTest,
+	"rc attach j-48213":             "cmd/rc: testdata/attach.txtar",
+	"rc attach --take-over j-48213": terminalTest,
+	"rc context use lab":            "cmd/rc: testdata/contexts.txtar",
+	"rc --context home devices":     "cmd/rc: testdata/contexts.txtar",
 	"rc completion bash > ~/.local/share/bash-completion/completions/rc": "cmd/rc: testdata/completion_shells.txtar",
 	"rc completion zsh > ~/.zfunc/_rc":                                   "cmd/rc: testdata/completion_shells.txtar",
 	"rc completion fish > ~/.config/fish/completions/rc.fish":            "cmd/rc: testdata/completion_shells.txtar",
