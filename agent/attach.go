@@ -35,7 +35,8 @@ func (a *agent) serveAttached(ctx context.Context, conn net.Conn, source *output
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	s := &seat{agent: a, source: source, conn: conn, open: open, writes: open.TakeOver || open.Writer > 0}
-	defer a.sit(source.job, s.writes)()
+	source.silent = open.InputOnly
+	defer a.sit(source.job, s.writes && !open.InputOnly)()
 	options := relay.SendOptions{Acked: s.acked}
 	feeding := make(chan struct{})
 	if s.writes {
@@ -63,6 +64,9 @@ func (s *seat) acked(offset int64) {
 	select {
 	case <-s.source.opened:
 	default:
+		return
+	}
+	if s.open.InputOnly {
 		return
 	}
 	if s.writes || !s.agent.hasWriter(s.source.job) {

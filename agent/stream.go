@@ -61,6 +61,7 @@ type output struct {
 	// opened, if set, is closed once handle is known. The reader then says itself
 	// how far it is.
 	opened chan struct{}
+	silent bool // nothing is read; the end of the job is the End
 
 	handle  *shim.Handle
 	reader  *spool.Reader
@@ -92,6 +93,15 @@ func (o *output) Next(ctx context.Context) (relay.Record, error) {
 		// The status comes before the look at the spool: what is written in
 		// between changes it, and then Wait returns at once.
 		status := o.handle.Status()
+		if o.silent && status.Phase != shim.Ended {
+			if _, err := o.handle.Wait(ctx, status); err != nil {
+				return nil, context.Cause(ctx)
+			}
+			continue
+		}
+		if o.silent {
+			return relay.End{Length: o.offset, StreamEnd: wire.StreamEnd{Complete: true}}, nil
+		}
 		if status.Phase == shim.Ended {
 			result, err := o.handle.Result()
 			if err != nil {

@@ -31,15 +31,12 @@ func (s *server) attach(w http.ResponseWriter, r *http.Request, who Identity) er
 	return s.output(w, r, who, s.wantsAttach, s.serveAttach, s.passStream)
 }
 
-// attachQuery is the part of a request that says who writes.
-func attachQuery(r *http.Request) url.Values {
-	q := url.Values{}
-	for _, name := range []string{"writer", "take_over", "submitter"} {
-		if value := r.URL.Query().Get(name); value != "" {
-			q.Set(name, value)
-		}
-	}
-	return q
+// attachQuery is the part of a request to the leader that says who writes.
+func (o output) attachQuery() string {
+	return url.Values{
+		"writer": {strconv.FormatUint(o.attach.Writer, 10)}, "take_over": {strconv.FormatBool(o.attach.TakeOver)},
+		"input_only": {strconv.FormatBool(o.attach.InputOnly)}, "submitter": {o.submitter},
+	}.Encode()
 }
 
 func (s *server) wantsAttach(r *http.Request, who Identity) (output, error) {
@@ -51,9 +48,13 @@ func (s *server) wantsAttach(r *http.Request, who Identity) (output, error) {
 	if err != nil {
 		return output{}, err
 	}
+	inputOnly, err := boolParam(r, "input_only", false)
+	if err != nil {
+		return output{}, err
+	}
 	var writer uint64
 	if text := r.URL.Query().Get("writer"); text != "" {
-		if writer, err = strconv.ParseUint(text, 10, 64); err != nil || takeOver {
+		if writer, err = strconv.ParseUint(text, 10, 64); err != nil || takeOver && writer > 0 {
 			return output{}, badRequest("writer is the number that an earlier connection was told; to get one ask with take_over=true, without writer")
 		}
 	}
@@ -66,7 +67,8 @@ func (s *server) wantsAttach(r *http.Request, who Identity) (output, error) {
 		return output{}, err
 	}
 	writes := takeOver || writer > 0
-	switch submitter := r.URL.Query().Get("submitter"); {
+	submitter := r.URL.Query().Get("submitter")
+	switch {
 	case job.Stdio == model.StdioLogs:
 		return output{}, refuse(http.StatusBadRequest, wire.CodeNotAttachable,
 			"%s has neither a terminal nor a pipe; its output is stored: read its logs", job.ID())
@@ -76,35 +78,47 @@ func (s *server) wantsAttach(r *http.Request, who Identity) (output, error) {
 	case job.State == model.JobQueued:
 		return output{}, refuse(http.StatusConflict, wire.CodeNotPlaced, "%s is queued; attach once it is placed", job.ID())
 	}
-	return output{job: job, offset: offset, follow: true, index: v.Index(),
-		attach: &wire.StreamOpen{Job: job.ID(), Follow: true, Attach: true, Writer: writer, TakeOver: takeOver}}, nil
+	return output{job: job, offset: offset, follow: true, index: v.Index(), submitter: submitter, attach: &wire.StreamOpen{
+		Job: job.ID(), Follow: true, Attach: true, Writer: writer, TakeOver: takeOver, InputOnly: inputOnly && writes,
+	}}, nil
+}
+
+// reach opens the agent's end on the leader, nil for a job that has ended and
+// whose host is gone.
+func (s *server) reach(ctx context.Context, want output) (io.ReadWriteCloser, error) {
+	far, err := s.attached(ctx, want)
+	var refusal *wire.StreamError
+	switch {
+	case errors.As(err, &refusal):
+		return nil, refuse(http.StatusBadRequest, refusal.Code, "%s", refusal.Message)
+	case !errors.Is(err, ErrHostAway):
+		return far, err
+	case s.latest(ctx, want.job).State.Terminal():
+		return nil, nil
+	}
+	return nil, refuse(http.StatusServiceUnavailable, wire.CodeNotReady,
+		"host %s of %s is not connected to the leader; ask again, the job is not judged by that", want.job.Host, want.job.ID())
 }
 
 // serveAttach joins the client's connection to the agent's, on the leader.
 func (s *server) serveAttach(w http.ResponseWriter, r *http.Request, want output) error {
-	far, err := s.attached(r.Context(), want)
-	var refusal *wire.StreamError
-	switch {
-	case errors.As(err, &refusal):
-		return refuse(http.StatusBadRequest, refusal.Code, "%s", refusal.Message)
-	case err == nil:
-		defer far.Close()
-	case !errors.Is(err, ErrHostAway):
+	far, err := s.reach(r.Context(), want)
+	if err != nil {
 		return err
-	case !s.latest(r.Context(), want.job).State.Terminal():
-		return refuse(http.StatusServiceUnavailable, wire.CodeNotReady,
-			"host %s of %s is not connected to the leader; ask again, the job is not judged by that", want.job.Host, want.job.ID())
+	}
+	if far != nil {
+		defer far.Close()
 	}
 	s.outputHeaders(w, want)
-	near, upgradeErr := relay.Upgrade(w, r)
-	if errors.Is(upgradeErr, relay.ErrUpgradeRequired) {
+	near, err := relay.Upgrade(w, r)
+	if errors.Is(err, relay.ErrUpgradeRequired) {
 		return errUpgradeRequired
 	}
 	takenOver(w)
 	switch {
-	case upgradeErr != nil:
-		return upgradeErr
 	case err != nil:
+		return err
+	case far == nil:
 		return relay.Send(r.Context(), near, want.offset, s.withoutHost(r.Context(), want), relay.SendOptions{Input: ignoreInput})
 	}
 	splice(r.Context(), near, far)

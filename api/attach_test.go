@@ -125,6 +125,12 @@ func TestAttachRefusals(t *testing.T) {
 				}
 			}
 		}
+		for path, code := range map[string]string{"j-9": wire.CodeNotFound, "j-1": wire.CodeNotAttachable} {
+			resp, raw := c.nodes["c2"].do("GET", "/v1/jobs/"+path+"/tty/out", clientToken, "")
+			wantError(t, resp, raw, map[string]int{"j-9": 404, "j-1": 400}[path], code)
+			resp, raw = c.nodes["c2"].do("POST", "/v1/jobs/"+path+"/tty/in", clientToken, "")
+			wantError(t, resp, raw, map[string]int{"j-9": 404, "j-1": 400}[path], code)
+		}
 		for _, n := range c.nodes {
 			n.detached.Store(true)
 		}

@@ -115,6 +115,7 @@ func (s *server) jobRoutes() []route {
 			query: append([]parameter{
 				{"offset", "of the first byte of output, from 0", uint64(0)},
 				{"take_over", "become the writer, whoever it is now; the first ack of input says under which number, and where input goes on", false},
+				{"input_only", "with a writer: send no output", false},
 				{"writer", "go on as the writer with this number, after a break", uint64(0)},
 				{"submitter", "whose job it is, of a writer without an admin token", ""},
 			}, staleParams...),
@@ -184,10 +185,22 @@ func (s *server) fleetRoutes() []route {
 	}
 }
 
+// halfCodes are why a half of an attached job's streams is refused.
+var halfCodes = []string{wire.CodeNotFound, wire.CodeAmbiguous, wire.CodeNotAttachable, wire.CodeNotReady}
+
 // edgeRoutes are those that each node answers for itself.
 func (s *server) edgeRoutes() []route {
 	routes := []route{
 		{
+			pattern: "GET /v1/jobs/{id}/tty/out", role: RoleClient, read: s.ttyOut,
+			summary: "Read what a job on a terminal or a pipe prints, from the beginning, as plain bytes; a break ends it. The attach route resumes.",
+			query:   staleParams, response: contentType("application/octet-stream"), codes: halfCodes,
+		}, {
+			pattern: "POST /v1/jobs/{id}/tty/in", role: RoleClient, read: s.ttyIn,
+			summary: "Write to a job on a terminal (lines of JSON: d with base64 in b, r with rows and cols) or a pipe (plain bytes) as the body is sent, " +
+				"in place of whoever wrote before. The attach route resumes.",
+			query: staleParams, response: contentType("application/octet-stream"), codes: halfCodes,
+		}, {
 			pattern: "GET " + pathEvents, role: RoleClient, read: s.streamEvents,
 			summary: "Follow what happens, as server-sent events whose data is an Event. Each has an ID under which a reader goes on, on any node; " +
 				"a message of type reset says that events are missing.",

@@ -27,6 +27,8 @@ type output struct {
 	follow bool
 	index  uint64
 	attach *wire.StreamOpen // of an attached stream; nil for stored output
+	// submitter is whom an attached stream writes as.
+	submitter string
 }
 
 func (s *server) wantsOutput(r *http.Request, _ Identity) (output, error) {
@@ -159,7 +161,7 @@ func (s *server) askOutput(ctx, life context.Context, leader Leader, r *http.Req
 	}
 	path := "/v1/jobs/" + want.job.ID() + route + "?offset=" + strconv.FormatInt(want.offset, 10) + "&follow=" + strconv.FormatBool(want.follow)
 	if want.attach != nil {
-		path += "&" + attachQuery(r).Encode()
+		path += "&" + want.attachQuery()
 	}
 	deadline, _ := ctx.Deadline()
 	out, err := forwardRequest(life, http.MethodGet, path, who, nil, deadline)

@@ -29,6 +29,9 @@ type StreamOpen struct {
 	// TakeOver asks, instead of Writer, for a number above all that have written
 	// to the job so far. The first ack of input tells it.
 	TakeOver bool `cbor:"5,keyasint,omitempty"`
+	// InputOnly says that the writer reads no output here: none is sent, only
+	// the end of the job ends the stream, and others' reading lets the job go on.
+	InputOnly bool `cbor:"6,keyasint,omitempty"`
 }
 
 // InputWindow is how many bytes of input may be under way without an ack; a
