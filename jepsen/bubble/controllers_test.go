@@ -134,9 +134,12 @@ func (f *fleet) leader() *rig.Node {
 }
 
 // run submits a job and waits until the host runs it.
-func (f *fleet) run(device string) uint64 {
+func (f *fleet) run(device string) uint64 { f.t.Helper(); return f.runAs(device, "") }
+
+// runAs is run with the job's streams wired as stdio says.
+func (f *fleet) runAs(device, stdio string) uint64 {
 	f.t.Helper()
-	job, err := f.rc.Submit(context.Background(), client.SubmitOptions{DeviceID: device, Command: []string{"train"}, Submitter: "ann"})
+	job, err := f.rc.Submit(context.Background(), client.SubmitOptions{DeviceID: device, Command: []string{"train"}, Submitter: "ann", Stdio: stdio})
 	if err != nil {
 		f.t.Fatal(err)
 	}

@@ -45,6 +45,7 @@ type Host struct {
 type hostJob struct {
 	start   wire.StartJob
 	output  []byte
+	input   input
 	grown   chan struct{} // closed and replaced when output or outcome changed
 	outcome *wire.Outcome
 	acked   bool
@@ -359,6 +360,10 @@ func (h *Host) ServeStream(ctx context.Context, conn net.Conn) {
 	h.mu.Unlock()
 	if j == nil {
 		_ = relay.Refuse(conn, wire.StreamError{Code: wire.CodeNotFound, Message: "no such job on this host", Retry: true})
+		return
+	}
+	if open.Attach {
+		h.serveAttached(ctx, conn, offset, open, j)
 		return
 	}
 	_ = relay.Send(ctx, conn, offset, &hostSource{host: h, job: j, next: offset, follow: open.Follow}, relay.SendOptions{})
