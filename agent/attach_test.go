@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"rcd/agent/shim"
 	"rcd/fsm/command"
 	"rcd/model"
 	"rcd/relay"
@@ -205,16 +206,32 @@ func TestAnUnattendedTerminalIsEndedAndAnAttendedOneIsNot(t *testing.T) {
 	s.sees("ready")
 	c.want(2, on("gpu1", "2s"), "sleep", "600") // longer than the first would have, unattended
 	ending{command.EndKilled, model.OriginJob, []string{"terminal unattended for 2s"}}.check(t, c.outcome(t, 2))
-	c.want(3, on("gpu1", "0"), "sleep", "600")
-	if !c.isRunning(1) {
-		t.Fatal("a terminal that somebody looks at was ended")
+	c.mu.Lock()
+	o, ended := c.outcomes[1]
+	c.mu.Unlock()
+	if ended {
+		t.Fatalf("a terminal that somebody looks at was ended: %+v", o)
 	}
 	s.stop()
 	ending{command.EndKilled, model.OriginJob, []string{"terminal unattended for 1s"}}.check(t, c.outcome(t, 1))
-	if !c.isRunning(3) {
-		t.Error("0 is not for ever")
+}
+
+func TestADetachTimeoutIsTheJobsOwnAndOnlyATerminals(t *testing.T) {
+	for _, tt := range []struct {
+		stdio shim.Stdio
+		env   string
+		want  time.Duration
+	}{
+		{shim.StdioTTY, "TERM=xterm", model.DefaultDetachTimeout},
+		{shim.StdioTTY, model.DetachTimeoutEnv + "=90m", 90 * time.Minute},
+		{shim.StdioTTY, model.DetachTimeoutEnv + "=0", 0},
+		{shim.StdioPipe, model.DetachTimeoutEnv + "=90m", 0},
+		{shim.StdioLog, model.DetachTimeoutEnv + "=90m", 0},
+	} {
+		if got := detachTimeout(shim.Spec{Stdio: tt.stdio, Env: []string{tt.env}}); got != tt.want {
+			t.Errorf("stdio %v, %s: %v, want %v", tt.stdio, tt.env, got, tt.want)
+		}
 	}
-	c.kill(3)
 }
 
 func TestInputBeyondTheWindowIsRefused(t *testing.T) {

@@ -28,6 +28,8 @@ func everyFrame() []struct {
 	}{
 		{"open", OpenFrame(48213, StreamOpen{Job: "j-1", Follow: true})},
 		{"open writer", OpenFrame(0, StreamOpen{Job: "j-1", Writer: 7})},
+		{"open attached writer", OpenFrame(9, StreamOpen{Job: "j-1", Follow: true, Writer: 7, Attach: true})},
+		{"open to take over", OpenFrame(0, StreamOpen{Job: "j-1", Follow: true, Attach: true, TakeOver: true, InputOnly: true})},
 		{"data stdout", Frame{Type: FrameData, Stream: StreamStdout, Offset: 1 << 40, Payload: []byte("line\n")}},
 		{"data stderr", Frame{Type: FrameData, Stream: StreamStderr, Payload: []byte{0, 255}}},
 		{"gap", GapFrame(10, StreamGap{To: 20, Cause: "spool bound"})},
