@@ -187,3 +187,38 @@ func TestATerminalIsLeftTakenOverAndEndedByTheRule(t *testing.T) {
 		t.Errorf("without a terminal: %v, %s", err, stderr)
 	}
 }
+
+func TestAShellOnTheScreenGoesOnWithOneLineAtTheTop(t *testing.T) {
+	c := Start(t, bin, Options{Controllers: 1, Devices: 1})
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	k := NewKeyboard(t, 120, 40)
+	cmd, _, stderr := c.RC(ctx, "run", "--tty", "-d", "box:gpu0")
+	cmd.Env = append(cmd.Env, "TERM=vt220")
+	k.Join(cmd)
+	cmd.Stdout = k.far
+	asFound := k.Settings(t)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- cmd.Wait() }()
+	screen := newFile(t, "screen")
+	go func() { _, _ = screen.ReadFrom(k) }()
+	s := &sitting{Keyboard: k, cmd: cmd, out: screen, stderr: stderr, done: done}
+	fmt.Fprint(s, "echo $TERM-$((6*7)); stty size\r")
+	s.waitFor(t, c, "vt220-42")
+	s.waitFor(t, c, "40 120")
+	c.Nodes[0].End(syscall.SIGKILL)
+	fmt.Fprint(s, "echo and-$((7*7))\r") // while nobody is there
+	c.Nodes[0].Start(t)
+	s.waitFor(t, c, "and-49")
+	s.waitFor(t, c, "\x1b7\x1b[1;1H\x1b[2K\x1b[7mrc: lost contact with c1, resumed after ")
+	fmt.Fprint(s, "exit 3\r")
+	if code := s.exit(t); code != 3 || k.Settings(t) != asFound {
+		t.Errorf("exit code %d, the terminal %s, was %s, stderr %s", code, k.Settings(t), asFound, stderr)
+	}
+	if said := stderr.String(); !strings.HasPrefix(said, "rc: job j-1 on box:gpu0\n") || strings.Contains(said, "lost contact") {
+		t.Errorf("stderr %q", said)
+	}
+}
