@@ -221,8 +221,8 @@ func (c *Controller) Close() error {
 	c.life.closed = true
 	c.life.mu.Unlock()
 	var errs []error
-	if c.webhooks != nil && c.Leader().Self {
-		c.webhooks.flush() // nobody else sends while this node leads
+	if leader := c.Leader(); c.webhooks != nil && leader.Self {
+		c.webhooks.flush(leader.Changed) // nobody else sends while this node leads
 	}
 	if c.node != nil {
 		errs = append(errs, c.node.Close())

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"rcd/api"
@@ -194,6 +195,14 @@ func TestNoWebhookIsLostWhoeverDiesAndWhoeverLeads(t *testing.T) {
 }
 
 func TestAnOutboxIsBoundedAndSaysWhatItDropped(t *testing.T) {
+	text, err := os.ReadFile("../docs/limits.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	row := fmt.Sprintf("| webhooks that are owed | %d,%03d, and %d MiB |", maxOwed/1000, maxOwed%1000, maxOwedBytes>>20)
+	if !strings.Contains(string(text), row) {
+		t.Errorf("docs/limits.md does not say %q", row)
+	}
 	o := newOutbox(nil)
 	o.begin(api.Place{})
 	const n = 3 * maxOwed

@@ -20,13 +20,18 @@ import (
 	"rcd/wire"
 )
 
-// sendWebhooks is a leader's duty: it sends what is owed, one after the other
-// and each until it is taken, until ctx ends.
+// sendWebhooks is a leader's duty, until ctx ends.
 func (c *Controller) sendWebhooks(ctx context.Context) {
+	c.webhooks.outbox.takeOver(c.askWebhooks(ctx))
+	defer c.webhooks.outbox.leads(false)
+	c.deliverWebhooks(ctx)
+}
+
+// deliverWebhooks sends what is owed, one after the other and each until it is
+// taken, until ctx ends.
+func (c *Controller) deliverWebhooks(ctx context.Context) {
 	w := c.webhooks
 	w.setFailed(nil) // of an earlier epoch
-	w.outbox.takeOver(c.askWebhooks(ctx))
-	defer w.outbox.leads(false)
 	defer c.alarms.end(wire.AlarmWebhooks)
 	pause, failing := w.pause, time.Time{}
 	for ctx.Err() == nil {
@@ -67,7 +72,11 @@ func (c *Controller) sendWebhooks(ctx context.Context) {
 // tellWebhooksWait raises the alarm that an operator sees.
 func (c *Controller) tellWebhooksWait(why error) {
 	n, sinceMS := c.webhooks.outbox.waiting()
-	c.alarms.raise(wire.AlarmWebhooks, time.UnixMilli(sinceMS), fmt.Sprintf(
+	since := time.UnixMilli(sinceMS)
+	if sinceMS == 0 {
+		since = c.now(c.machine.View()) // a gap of unknown age
+	}
+	c.alarms.raise(wire.AlarmWebhooks, since, fmt.Sprintf(
 		"%d webhooks wait, because the webhook URL takes none (%v). Mend what answers there, or start the controllers with another --webhook-url; up to %d are kept, then the oldest are lost.",
 		n, why, maxOwed))
 }

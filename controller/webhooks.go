@@ -189,9 +189,10 @@ func (w *webhooks) setFailed(err error) {
 	}
 }
 
-// flush waits until nothing is owed, for a few seconds. Who is refused is not
-// waited for: what is owed is on disk, and other controllers have it.
-func (w *webhooks) flush() {
+// flush waits until nothing is owed, for a few seconds, or until lost says that
+// this node leads no more. A receiver that refuses is not waited for: what is
+// owed is on disk, and other controllers have it.
+func (w *webhooks) flush(lost <-chan struct{}) {
 	late := time.NewTimer(webhookFlush)
 	defer late.Stop()
 	for {
@@ -201,6 +202,8 @@ func (w *webhooks) flush() {
 		}
 		select {
 		case <-moved:
+		case <-lost:
+			return
 		case <-late.C:
 			return
 		}

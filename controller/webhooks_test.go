@@ -89,13 +89,13 @@ func TestAStopWaitsForWebhooksOnlyWhileTheyAreTaken(t *testing.T) {
 	w := sender(t, "", nil)
 	w.outbox.take([]api.OwedWebhook{{ID: api.PlaceOf(1, 1, 0)}}, api.PlaceAfter(1, 1))
 	done := make(chan struct{})
-	go func() { w.flush(); close(done) }()
+	go func() { w.flush(nil); close(done) }()
 	w.outbox.sent(api.PlaceOf(1, 1, 0))
 	<-done
 	w.outbox.take([]api.OwedWebhook{{ID: api.PlaceOf(1, 2, 0)}}, api.PlaceAfter(1, 2))
 	w.setFailed(errors.New("refused"))
 	begun := time.Now()
-	w.flush()
+	w.flush(nil)
 	if waited := time.Since(begun); waited >= webhookFlush {
 		t.Errorf("it waited %v for a receiver that refuses", waited)
 	}
