@@ -19,9 +19,11 @@ func TestATerminalSurvivesALeaderThatIsCutOffAndALinkThatIs(t *testing.T) {
 		watcher := &reader{done: make(chan error, 1)}
 		var typed strings.Builder
 		keys := 0
+		typedAll := make(chan struct{})
 		in := func(ctx context.Context, p []byte) (int, error) {
 			select {
 			case <-stop:
+				close(typedAll)
 				return 0, io.EOF
 			case <-ctx.Done():
 				return 0, ctx.Err()
@@ -64,6 +66,7 @@ func TestATerminalSurvivesALeaderThatIsCutOffAndALinkThatIs(t *testing.T) {
 		f.net.Heal("box")
 		goesOn("keys after the host is back")
 		close(stop)
+		<-typedAll // a key may have been on its way
 		f.eventually("all that was typed", func() bool { return len(screen.String()) >= typed.Len() })
 		f.box.Exit(job, 0)
 		f.whole(screen, typed.String())
