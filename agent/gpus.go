@@ -328,18 +328,6 @@ func (g *gpus) uuid(device string) string {
 	return g.bound[device].UUID
 }
 
-// device returns the device that a GPU or a MIG instance is, "" when it is none.
-func (g *gpus) device(uuid string) string {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	for _, d := range g.declared {
-		if g.bound[d.Name].UUID == uuid && !d.Simulated {
-			return d.Name
-		}
-	}
-	return ""
-}
-
 // cuda returns the environment that shows a process these devices and no other:
 // the UUIDs of those that are GPUs, or, if none is known to be one, the trailing
 // integers of their names; nil when not each has one. Beside a UUID a number
