@@ -150,6 +150,12 @@ func TestWholeClusterRestartsWithEverything(t *testing.T) {
 func TestReadsOnEveryNodeSeeWhatWasAnswered(t *testing.T) {
 	inBubble(t, 3, func(t *testing.T, c *cluster) {
 		leader := c.leader()
+		for id, n := range c.nodes { // a majority is enough for a write, and one may not have heard who leads
+			c.eventually(id+" to know the leader", func() bool {
+				_, err := n.node.Read(t.Context(), raftnode.Linearizable)
+				return err == nil
+			})
+		}
 		for i := range 50 {
 			text := fmt.Sprint(i)
 			index := c.mustWrite(leader, text)
