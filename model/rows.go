@@ -52,6 +52,15 @@ type Job struct {
 
 	QueuedUptimeMS int64 `cbor:"39,keyasint"` // uptime at enqueue
 	CeilingAsked   bool  `cbor:"40,keyasint"` // MaxRuntimeS came from the submitter, not from a ceiling
+
+	// Hold is the number of the hold that the job runs inside, under its lease;
+	// 0: it has a lease of its own. Feature level 2.
+	Hold uint64 `cbor:"41,keyasint,omitempty"`
+	// SessionS bounds the silence of the client that a hold lives and dies with,
+	// in seconds; 0: the hold has no session. Feature level 2.
+	SessionS int64 `cbor:"42,keyasint,omitempty"`
+	// SessionSilent: half of SessionS has passed without a word of the client.
+	SessionSilent bool `cbor:"43,keyasint,omitempty"`
 }
 
 // ID returns the public ID.

@@ -7,9 +7,10 @@ package wire
 // it after a welcome, controllers to agents whose hello or reports say so.
 //
 // Protocol 2 added the limits in reports, OrderExtend, Facts and DeviceFault.
-// Protocol 3 added byte streams that attach to a job's input.
+// Protocol 3 added byte streams that attach to a job's input. Protocol 4 added
+// jobs inside a hold, and the lease number in the answer to a fault.
 const (
-	AgentProtocol    = 3
+	AgentProtocol    = 4
 	MinAgentProtocol = 1
 )
 
@@ -197,6 +198,9 @@ type StartJob struct {
 	MaxRuntimeS  int64             `cbor:"9,keyasint"`
 	IdleTimeoutS int64             `cbor:"10,keyasint"`
 	Stdio        uint8             `cbor:"11,keyasint"` // model.Stdio
+	// Hold is the job number of the hold whose lease this job shares; 0: the
+	// lease is its own. Protocol 4.
+	Hold uint64 `cbor:"12,keyasint,omitempty"`
 }
 
 // OrderAck answers an order. Code is empty when it was taken.

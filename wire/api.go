@@ -35,6 +35,10 @@ type Job struct {
 	OutputBytes  *uint64  `json:"output_bytes,omitempty"`   // as the host stated it
 	LateExitCode *int     `json:"late_exit_code,omitempty"` // truth after a terminal state
 	Origin       string   `json:"origin,omitempty"`         // job | agent | device | host | user
+
+	Hold           string `json:"hold,omitempty"`            // the hold that it runs inside, "j-…"
+	SessionSeconds int64  `json:"session_seconds,omitempty"` // of a hold: how long its client may be silent
+	SessionSilent  bool   `json:"session_silent,omitempty"`  // half of that has passed without a word of it
 }
 
 // Label is one fact about a device; Source is "detected" or "declared".
@@ -116,6 +120,11 @@ type SubmitRequest struct {
 	Kind               string            `json:"kind,omitempty"`
 	Reason             string            `json:"reason,omitempty"`
 	Stdio              string            `json:"stdio,omitempty"`
+	// Hold is a running hold of the same submitter to run inside, instead of a
+	// device_id or a selector.
+	Hold string `json:"hold,omitempty"`
+	// SessionSeconds, of a hold: it ends once no heartbeat has come for so long.
+	SessionSeconds int64 `json:"session_seconds,omitempty"`
 }
 
 // BatchRequest is the body of POST /v1/jobs:batch: an array of jobs, all or

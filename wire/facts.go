@@ -58,6 +58,10 @@ type FaultAck struct {
 	Index   uint64 `cbor:"3,keyasint"`
 	Code    string `cbor:"4,keyasint"`
 	Message string `cbor:"5,keyasint"`
+	// Lease is the highest lease number that the device had been given when the
+	// fault was in the log: a later one was placed after an operator has
+	// returned the device. Protocol 4.
+	Lease uint64 `cbor:"6,keyasint,omitempty"`
 }
 
 // Digest returns a digest of labels and sheets, the same whatever their order;

@@ -77,6 +77,12 @@ type JobSpec struct {
 	Stdio        model.Stdio       `cbor:"12,keyasint"`
 	Note         string            `cbor:"13,keyasint"`
 	NoWait       bool              `cbor:"14,keyasint"`
+	// Hold is the number of a running hold to run inside, instead of a target of
+	// its own. Feature level 2.
+	Hold uint64 `cbor:"15,keyasint,omitempty"`
+	// SessionS, of a hold: it ends once its client has been silent for so many
+	// seconds. Feature level 2.
+	SessionS int64 `cbor:"16,keyasint,omitempty"`
 }
 
 // JobEnqueue queues one job or an array, all or nothing.
@@ -170,6 +176,17 @@ type Sweep struct {
 	Unordered []uint64 `cbor:"4,keyasint"`
 	// EpochMS is the age of the epoch on the leader's monotonic clock.
 	EpochMS int64 `cbor:"5,keyasint"`
+	// Sessions are holds whose client the leader has not heard lately, or has
+	// heard again. Feature level 2.
+	Sessions []SessionSilence `cbor:"6,keyasint,omitempty"`
+}
+
+// SessionSilence is what the leader knows of the client that a hold lives and
+// dies with: for how long it has not been heard, from the start of the epoch at
+// the earliest. 0: it has just been heard.
+type SessionSilence struct {
+	Job       uint64 `cbor:"1,keyasint"`
+	SilenceMS int64  `cbor:"2,keyasint"`
 }
 
 // JobPrune forgets finished jobs past the replicated bounds, oldest first, and

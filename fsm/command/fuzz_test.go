@@ -17,7 +17,7 @@ func seeds(f *testing.F) (all [][]byte) {
 		for i, also := range []Request{{}, {Scope: "ann", ID: "body"}} {
 			body := newBody(k)
 			if n := 0; i > 0 {
-				fill(reflect.ValueOf(body).Elem(), &n)
+				fill(reflect.ValueOf(body).Elem(), &n, true)
 			}
 			data, err := EncodeBoth(one, also, body)
 			if err != nil {
@@ -77,7 +77,7 @@ func TestWhatWasEncodedHasThatForm(t *testing.T) {
 		for full := range 2 {
 			body := newBody(k)
 			if n := 0; full > 0 {
-				fill(reflect.ValueOf(body).Elem(), &n)
+				fill(reflect.ValueOf(body).Elem(), &n, true)
 			}
 			data, err := EncodeBoth(Request{ID: "a"}, Request{ID: "b"}, body)
 			if err != nil {
