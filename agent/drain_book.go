@@ -26,8 +26,9 @@ import (
 // What was placed before the leader took the fault may still be on its way. Of
 // each device that is one lease at most: an operator cannot clear a device that
 // is under one. It is started as ever, or ended before it begins if the drain is
-// closed, until it cannot come any more (see heard). What is ordered after that
-// was placed after an operator has returned the device.
+// closed, until it cannot come any more (see heard). What was placed after an
+// operator has returned the device is told by its lease number, or, as long as no
+// leader has said which that is, by coming after that.
 
 const (
 	drainFile = "drain.cbor"
@@ -56,6 +57,10 @@ type drainRecord struct {
 	Devices map[string]uint8 `cbor:"4,keyasint"` // stations, by name
 	// Rest: devices that only an agent finds belong to it as well.
 	Rest bool `cbor:"5,keyasint"`
+	// Leases are, by device that the leader has taken, the highest lease number
+	// that there was then: what is ordered above it was placed after an operator
+	// has returned the device, and the leader need not be told again.
+	Leases map[string]uint64 `cbor:"6,keyasint,omitempty"`
 }
 
 // drainState is the record, and what this process knows beside it. It is never
@@ -76,7 +81,15 @@ type drainAck struct {
 func (s *drainState) clone() *drainState {
 	next := *s
 	next.Devices, next.told, next.refused = maps.Clone(s.Devices), maps.Clone(s.told), maps.Clone(s.refused)
+	next.Leases = maps.Clone(s.Leases)
 	return &next
+}
+
+// later reports whether a lease is known to have been placed after the drain of
+// a device; known is false while only time can tell.
+func (s *drainState) later(device string, lease uint64) (later, known bool) {
+	last, known := s.Leases[device]
+	return known && lease > last, known
 }
 
 // settled reports whether no order from before the drain can come any more.
@@ -127,7 +140,13 @@ func readDrain(dir string) (*drainState, error) {
 	if err := readRecord(filepath.Join(dir, drainFile), kindDrain, &record); err != nil {
 		return nil, err
 	}
-	return newDrainState(record), nil
+	s := newDrainState(record)
+	for d := range s.Leases {
+		if s.Devices[d] != drainSettled {
+			s.told[d] = drainAck{at: time.Now()} // whatever the index was, the next leader is past it
+		}
+	}
+	return s, nil
 }
 
 func newDrainState(record drainRecord) *drainState {
@@ -206,8 +225,14 @@ func (b *drainBook) cancel() (*drainState, error) {
 
 // returned drops devices for which a lease has come that was placed after the
 // drain: an operator has returned them.
-func (b *drainBook) returned(devices []string) error {
-	back := func(s *drainState, d string) bool { station, ok := s.Devices[d]; return ok && station == drainSettled }
+func (b *drainBook) returned(devices []string, lease uint64) error {
+	back := func(s *drainState, d string) bool {
+		station, ok := s.Devices[d]
+		if later, known := s.later(d, lease); known {
+			return ok && later
+		}
+		return ok && station == drainSettled
+	}
 	if s := b.state.Load(); s == nil || !slices.ContainsFunc(devices, func(d string) bool { return back(s, d) }) {
 		return nil
 	}
@@ -219,8 +244,8 @@ func (b *drainBook) returned(devices []string) error {
 	}
 	next := old.clone()
 	for _, d := range devices {
-		if back(next, d) {
-			delete(next.Devices, d)
+		if back(old, d) {
+			next.forget(d)
 		}
 	}
 	if len(next.Devices) == 0 {
@@ -229,16 +254,23 @@ func (b *drainBook) returned(devices []string) error {
 	return b.put(next)
 }
 
-// refuses reports whether a job that is ordered on devices must not begin: it
-// was placed before a drain that is closed.
-func (b *drainBook) refuses(devices []string) bool {
+func (s *drainState) forget(device string) {
+	delete(s.Devices, device)
+	delete(s.Leases, device)
+	delete(s.told, device)
+}
+
+// refuses reports whether a job that is ordered on devices under a lease must
+// not begin: it was placed before a drain that is closed.
+func (b *drainBook) refuses(devices []string, lease uint64) bool {
 	s := b.state.Load()
 	if s == nil || !s.Closed {
 		return false
 	}
 	return s.Rest || slices.ContainsFunc(devices, func(d string) bool {
 		station, ok := s.Devices[d]
-		return ok && station != drainSettled
+		later, _ := s.later(d, lease)
+		return ok && !later && station != drainSettled
 	})
 }
 
@@ -265,8 +297,9 @@ func (b *drainBook) fault(s *drainState, device string) wire.DeviceFault {
 	return wire.DeviceFault{Device: device, Detail: why + "; return it with: rc clear " + model.DeviceID(b.host, device)}
 }
 
-// acked takes the leader's answer, and reports whether it was for a drain. It
-// is not on disk: an agent that starts again says it again.
+// acked takes the leader's answer, and reports whether it was for a drain. An
+// agent that starts again says the fault again unless the answer is on disk: a
+// leader of an earlier release says no lease number to keep.
 func (b *drainBook) acked(ack wire.FaultAck) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -283,8 +316,17 @@ func (b *drainBook) acked(ack wire.FaultAck) bool {
 		next.refused[ack.Device] = ack.Message
 	} else if _, told := next.told[ack.Device]; !told {
 		next.told[ack.Device] = drainAck{index: ack.Index, at: time.Now()}
+		if ack.Lease > 0 {
+			if next.Leases == nil {
+				next.Leases = map[string]uint64{}
+			}
+			next.Leases[ack.Device] = ack.Lease
+		}
 	}
 	b.state.Store(next)
+	if len(next.Leases) > len(old.Leases) {
+		_ = b.put(next) // without it the next agent says the fault again
+	}
 	return true
 }
 

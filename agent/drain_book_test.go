@@ -51,29 +51,63 @@ func TestWhatWasPlacedBeforeADrainIsRefusedUntilItCannotComeAnyMore(t *testing.T
 		b := newTestBook(t, "gpu0", "gpu1")
 		b.welcomed()
 		b.beats(t, 99, time.Minute, idle)
-		if !b.refuses(gpu0) || len(b.faults()) != 2 {
-			t.Errorf("refuses %v, faults %v before the leader has it", b.refuses(gpu0), b.faults())
+		if !b.refuses(gpu0, 0) || len(b.faults()) != 2 {
+			t.Errorf("refuses %v, faults %v before the leader has it", b.refuses(gpu0, 0), b.faults())
 		}
 		b.ack("gpu0", 100)
 		b.beats(t, 100, drainSettle, idle)
-		if !b.refuses(gpu0) {
+		if !b.refuses(gpu0, 0) {
 			t.Error("settled before two words of the leader that drainSettle lies before")
 		}
 		b.beats(t, 100, 2*drainSettle, idle)
-		if b.refuses(gpu0) || !b.refuses([]string{"gpu1"}) || !b.refuses([]string{"gpu0", "gpu1"}) {
+		if b.refuses(gpu0, 0) || !b.refuses([]string{"gpu1"}, 0) || !b.refuses([]string{"gpu0", "gpu1"}, 0) {
 			t.Error("the one that the leader has is settled, the other one is not")
 		}
 		if f := b.faults(); len(f) != 1 || f[0].Device != "gpu1" {
 			t.Errorf("faults %v", f)
 		}
 		// What comes now was placed after an operator has returned the device.
-		if err := b.returned([]string{"gpu0", "gpu1"}); err != nil {
+		if err := b.returned([]string{"gpu0", "gpu1"}, 0); err != nil {
 			t.Fatal(err)
 		}
 		if s := b.state.Load(); s == nil || s.station("gpu0") != "" || s.station("gpu1") != DrainUntold {
 			t.Errorf("state %+v", s)
 		}
 	})
+}
+
+// TestALeaseAfterTheDrainIsTakenAtOnceAndAnEarlierOneNever: no time need pass
+// once the leader has said which leases there were, also for the next agent.
+func TestALeaseAfterTheDrainIsTakenAtOnceAndAnEarlierOneNever(t *testing.T) {
+	b := newTestBook(t, "gpu0", "gpu1")
+	for _, f := range b.faults() {
+		if !b.acked(wire.FaultAck{DeviceFault: f, Index: 100, Lease: 7}) {
+			t.Fatal("the answer was not taken")
+		}
+	}
+	b, err := openDrain(b.dir, "box")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if f := b.faults(); len(f) != 0 || b.state.Load().station("gpu0") != DrainTold {
+		t.Errorf("said again, and another time once an operator has returned the devices: %+v", f)
+	}
+	gpu0 := []string{"gpu0"}
+	if !b.refuses(gpu0, 7) || b.refuses(gpu0, 8) {
+		t.Errorf("lease 7 is refused: %v; lease 8: %v", b.refuses(gpu0, 7), b.refuses(gpu0, 8))
+	}
+	if err := b.returned(gpu0, 7); err != nil || b.state.Load().station("gpu0") == "" {
+		t.Errorf("a lease from before the drain returns its device: %v", err)
+	}
+	if err := b.returned(gpu0, 8); err != nil || b.state.Load().station("gpu0") != "" || b.state.Load().station("gpu1") != DrainTold {
+		t.Errorf("state %+v, %v", b.state.Load(), err)
+	}
+	if err := b.begin([]string{"gpu0", "gpu1"}, "", true, false); err != nil {
+		t.Fatal(err)
+	}
+	if len(b.faults()) != 2 || !b.refuses(gpu0, 8) {
+		t.Error("a drain that comes after that is told and holds")
+	}
 }
 
 func TestADrainIsNotSettledByAnotherSessionABehindLeaderOrWithAJobThere(t *testing.T) {
@@ -98,11 +132,11 @@ func TestADrainIsNotSettledByAnotherSessionABehindLeaderOrWithAJobThere(t *testi
 				b.welcomed()
 				b.ack("gpu0", 100)
 				disturb(t, b)
-				if !b.refuses([]string{"gpu0"}) {
+				if !b.refuses([]string{"gpu0"}, 0) {
 					t.Error("settled")
 				}
 				b.beats(t, 100, 4*drainSettle, idle)
-				if b.refuses([]string{"gpu0"}) {
+				if b.refuses([]string{"gpu0"}, 0) {
 					t.Error("never settled")
 				}
 			})
@@ -131,8 +165,8 @@ func TestADrainOutlivesTheAgentAndIsSaidAgainUntilItIsSettled(t *testing.T) {
 		}
 		b.ack("gpu0", 100)
 		b = open()
-		if f := b.faults(); len(f) != 2 || f[0].Detail != "drained on the host: new fans; return it with: rc clear box:gpu0" || b.refuses([]string{"gpu0"}) {
-			t.Errorf("faults %q, refuses %v", f, b.refuses([]string{"gpu0"}))
+		if f := b.faults(); len(f) != 2 || f[0].Detail != "drained on the host: new fans; return it with: rc clear box:gpu0" || b.refuses([]string{"gpu0"}, 0) {
+			t.Errorf("faults %q, refuses %v", f, b.refuses([]string{"gpu0"}, 0))
 		}
 		b.welcomed()
 		b.ack("gpu0", 100)
@@ -163,7 +197,7 @@ func TestAClosedDrainIsNotOpenedByASecondThatWaits(t *testing.T) {
 	if err := b.begin([]string{"gpu0"}, "", false, false); err != nil {
 		t.Fatal(err)
 	}
-	if !b.refuses([]string{"gpu0"}) {
+	if !b.refuses([]string{"gpu0"}, 0) {
 		t.Error("what was to begin no more begins")
 	}
 }
@@ -193,7 +227,7 @@ func TestADamagedDrainStopsNobody(t *testing.T) {
 		t.Fatal(err)
 	}
 	again, err := openDrain(b.dir, "box")
-	if again == nil || err == nil || !strings.Contains(err.Error(), path) || again.refuses([]string{"gpu0"}) {
+	if again == nil || err == nil || !strings.Contains(err.Error(), path) || again.refuses([]string{"gpu0"}, 0) {
 		t.Errorf("%v, %v", again, err)
 	}
 	if _, err := os.Stat(path + ".corrupt"); err != nil {

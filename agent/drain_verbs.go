@@ -34,7 +34,7 @@ func (a *agent) endDrained() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, j := range a.jobs {
-		if a.drains.refuses(j.devices) {
+		if a.drains.refuses(j.devices, j.lease) {
 			a.kill(j, reasonDrained)
 		}
 	}

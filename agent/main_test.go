@@ -160,11 +160,11 @@ func (c *control) Facts(_ context.Context, _, _ string, f wire.Facts) (uint64, e
 	return 7, nil
 }
 
-func (c *control) Fault(_ context.Context, _, _ string, f wire.DeviceFault) (uint64, error) {
+func (c *control) Fault(_ context.Context, _, _ string, f wire.DeviceFault) (index, lease uint64, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.faults = append(c.faults, f)
-	return 7, nil
+	return 7, 0, nil
 }
 
 // No device of this table is in quarantine unless a test says so.

@@ -33,7 +33,7 @@ func (a *agent) accept(j *job, start wire.StartJob) wire.OrderAck {
 	}
 	a.jobs[j.key] = j
 	a.notify()
-	if a.drains.refuses(j.devices) {
+	if a.drains.refuses(j.devices, j.lease) {
 		a.kill(j, reasonDrained) // it never begins
 	}
 	a.wait.Go(func() { a.start(j, start) })
@@ -59,7 +59,7 @@ func (a *agent) occupants(j *job) []*job {
 // start brings a job from the order to its end, or until the agent stops.
 func (a *agent) start(j *job, start wire.StartJob) {
 	a.at(atOrderTaken)
-	if err := a.drains.returned(j.devices); err != nil {
+	if err := a.drains.returned(j.devices, j.lease); err != nil {
 		a.log.Warn("a drain is still on disk for a device that an operator has returned", "devices", j.devices, "error", err)
 	}
 	if !a.vacate(j) || !a.awaitGPUs(j) || !a.sound(j) {

@@ -77,17 +77,28 @@ func (a agents) factsDigest(view *fsm.View, hello wire.Hello) []byte {
 
 // Fault implements session.Backend. A fault that the row tells of already is not
 // worth an entry.
-func (a agents) Fault(ctx context.Context, host, instance string, f wire.DeviceFault) (uint64, error) {
+func (a agents) Fault(ctx context.Context, host, instance string, f wire.DeviceFault) (index, lease uint64, err error) {
 	id := model.DeviceID(host, f.Device)
 	view := a.c.machine.View()
-	if row := view.Device(id); row != nil && row.State == model.DeviceUnhealthy && row.Reason == model.ReasonFault && strings.Contains(row.Detail, f.Detail) {
-		return view.Index(), nil
+	if hasFault(view, id, f.Detail) {
+		return view.Index(), view.LastLease(), nil
 	}
-	index, err := a.record(ctx, &command.DeviceFault{Device: id, Instance: instance, Detail: f.Detail})
+	index, err = a.record(ctx, &command.DeviceFault{Device: id, Instance: instance, Detail: f.Detail})
 	if err != nil {
-		return 0, fmt.Errorf("fault of %s: %w", id, err)
+		return 0, 0, fmt.Errorf("fault of %s: %w", id, err)
 	}
-	return index, nil
+	// While the fault stands the device gets no lease, so all that it has had are
+	// at or below the counter. Once it does not, nobody can say which came after.
+	if view = a.c.machine.View(); hasFault(view, id, f.Detail) {
+		lease = view.LastLease()
+	}
+	return index, lease, nil
+}
+
+// hasFault reports whether the row of a device tells of a fault.
+func hasFault(view *fsm.View, id, detail string) bool {
+	row := view.Device(id)
+	return row != nil && row.State == model.DeviceUnhealthy && row.Reason == model.ReasonFault && strings.Contains(row.Detail, detail)
 }
 
 // record proposes a command and makes a rejection a *session.Refusal.

@@ -20,6 +20,10 @@ var ErrAmbiguous = errors.New("several jobs have this prefix")
 // Index returns the index of the last entry.
 func (v *View) Index() uint64 { return v.index }
 
+// LastLease returns the highest lease number that has been given, 0 before the
+// first.
+func (v *View) LastLease() uint64 { return v.meta.LastLease }
+
 // Digest returns the digest of the rows.
 func (v *View) Digest() Digest { return v.digest }
 

@@ -45,7 +45,7 @@ type Backend interface {
 	// Fault takes a device out of the pool until an operator returns it. A
 	// *Refusal goes to the agent, which keeps the fault for its next session;
 	// after any other error it says it again.
-	Fault(ctx context.Context, host, instance string, fault wire.DeviceFault) (index uint64, err error)
+	Fault(ctx context.Context, host, instance string, fault wire.DeviceFault) (index, lease uint64, err error)
 
 	// WantsProof reports whether a device of the host is in quarantine for a
 	// reason that another hello of it may answer.

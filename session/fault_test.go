@@ -10,17 +10,17 @@ import (
 	"rcd/wire"
 )
 
-func (n *node) Fault(_ context.Context, _, _ string, f wire.DeviceFault) (uint64, error) {
+func (n *node) Fault(_ context.Context, _, _ string, f wire.DeviceFault) (index, lease uint64, err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.table.faults = append(n.table.faults, f)
 	switch {
 	case n.table.failing:
-		return 0, errors.New("no quorum")
+		return 0, 0, errors.New("no quorum")
 	case n.table.refuse != nil:
-		return 0, n.table.refuse
+		return 0, 0, n.table.refuse
 	}
-	return n.index, nil
+	return n.index, 41, nil
 }
 
 func (n *node) faults() []wire.DeviceFault {
@@ -38,6 +38,7 @@ func (h *host) Faults() []wire.DeviceFault {
 func (h *host) FaultAcked(a wire.FaultAck) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	h.faultLeases = append(h.faultLeases, a.Lease)
 	if a.Code == "" {
 		h.faults = slices.DeleteFunc(h.faults, func(f wire.DeviceFault) bool { return f == a.DeviceFault })
 	}
@@ -65,6 +66,9 @@ func TestAFaultIsSaidUntilItIsAcked(t *testing.T) {
 		time.Sleep(time.Minute)
 		if got := c2.faults(); len(got) != 3 {
 			t.Errorf("said %v", got)
+		}
+		if !slices.Equal(h.faultLeases, []uint64{41, 41, 41}) {
+			t.Errorf("leases %v", h.faultLeases)
 		}
 	})
 }

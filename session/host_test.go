@@ -24,7 +24,8 @@ type host struct {
 	seenErr     error
 	facts       wire.Facts
 	faults      []wire.DeviceFault
-	words       int // calls of Seen
+	faultLeases []uint64 // of the answers
+	words       int      // calls of Seen
 	serve       func(ctx context.Context, conn net.Conn)
 }
 

@@ -41,8 +41,11 @@ func (s *controlSession) facts(f wire.Facts) {
 // fault hands the fault of a device to the lease table, and answers.
 func (s *controlSession) fault(f wire.DeviceFault) {
 	s.work(sentKey{kind: workFault, device: f.Device}, func(ctx context.Context) {
-		index, err := s.hub.backend.Fault(ctx, s.hello.Host, s.hello.Instance, f)
+		index, lease, err := s.hub.backend.Fault(ctx, s.hello.Host, s.hello.Instance, f)
 		ack := wire.FaultAck{DeviceFault: f, Index: index}
+		if s.hello.Protocol >= 4 {
+			ack.Lease = lease
+		}
 		var refusal *Refusal
 		switch {
 		case errors.As(err, &refusal):

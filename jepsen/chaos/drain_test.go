@@ -99,6 +99,22 @@ func TestADrainedHostFinishesItsJobAcrossAnUpgradeAndComesBackWhenCleared(t *tes
 	}
 }
 
+// TestADeviceReturnedRightAfterADrainTakesItsNextJob: the host was drained
+// without an agent, and nobody waits until every order from before has had the
+// time to come.
+func TestADeviceReturnedRightAfterADrainTakesItsNextJob(t *testing.T) {
+	c := Start(t, bin, Options{Controllers: 1, Devices: 1})
+	c.MustRC("run", "-d", "box:gpu0", "--", "true")
+	c.Agent.End(syscall.SIGTERM)
+	if _, text, err := c.host("agent", "drain"); err != nil {
+		t.Fatalf("drain: %v\n%s", err, text)
+	}
+	c.Agent.Start(t)
+	eventually(t, "the device out", func() bool { return strings.Contains(c.MustRC("devices"), "drained on the host") })
+	c.MustRC("clear", "box:gpu0")
+	c.MustRC("run", "-d", "box:gpu0", "--", "true")
+}
+
 // TestTheHostsGuideDrains runs what docs/hosts.md shows for a host in service.
 func TestTheHostsGuideDrains(t *testing.T) {
 	c := Start(t, bin, Options{Controllers: 1, Devices: 1})
