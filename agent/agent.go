@@ -68,6 +68,7 @@ type agent struct {
 	checks     []check // in the order in which they are made
 	health     *gpuHealth
 	drains     *drainBook
+	starts     startTally
 	scripts    *scripts
 	custodies  map[string]*custody // by device; those that have hooks
 

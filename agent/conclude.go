@@ -56,6 +56,7 @@ func (a *agent) conclude(j *job, h *shim.Handle) {
 	}
 	a.at(atChecked)
 	if !looked {
+		a.starts.weigh(&o)
 		a.finish(j, o)
 		return
 	}

@@ -144,6 +144,7 @@ func (a *agent) finishLocked(j *job, o wire.Outcome) {
 // the outcome stands for as long as this process does.
 func (a *agent) settle(j *job, o wire.Outcome) {
 	o.Job, o.Lease = j.job, j.lease
+	a.starts.weigh(&o)
 	err := os.MkdirAll(j.dir, 0o700)
 	if err == nil {
 		err = writeRecord(filepath.Join(j.dir, outcomeFile), kindOutcome, o)
