@@ -68,6 +68,10 @@ func (s *server) send(w http.ResponseWriter, rep reply) error {
 	if contentType != "" {
 		w.Header().Set("Content-Type", contentType)
 	}
+	// Here, because an answer of the leader's that is handed on has none.
+	if rep.status == http.StatusServiceUnavailable || rep.status == http.StatusTooManyRequests {
+		w.Header().Set("Retry-After", "1")
+	}
 	w.Header().Set("Content-Length", strconv.Itoa(len(raw)))
 	control := http.NewResponseController(w)
 	_ = control.SetWriteDeadline(time.Now().Add(answerDeadline)) // a recorder in tests has none
@@ -83,7 +87,6 @@ func (s *server) send(w http.ResponseWriter, rep reply) error {
 
 // fail answers with an error. What is no refusal of ours is a failure.
 func (s *server) fail(w http.ResponseWriter, r *http.Request, err error) {
-
 	if begun(w) {
 		s.Logger.Debug("answer broken off", "method", r.Method, "path", r.URL.Path, "err", err)
 		panic(http.ErrAbortHandler) // so that it does not look whole
@@ -100,11 +103,8 @@ func (s *server) fail(w http.ResponseWriter, r *http.Request, err error) {
 		no = refuse(http.StatusInternalServerError, wire.CodeStoreError,
 			"controller %s could not answer (%v); ask another node", s.NodeID, err)
 	}
-	switch no.status {
-	case http.StatusUnauthorized:
+	if no.status == http.StatusUnauthorized {
 		w.Header().Set("WWW-Authenticate", "Bearer")
-	case http.StatusServiceUnavailable, http.StatusTooManyRequests:
-		w.Header().Set("Retry-After", "1")
 	}
 	_ = s.send(w, reply{status: no.status, body: wire.Error{Code: no.code, Message: no.message}})
 }

@@ -61,9 +61,12 @@ type node struct {
 	after    atomic.Pointer[func() error] // after the command was applied
 	read     atomic.Pointer[func() error]
 	detached atomic.Bool
+	panics   atomic.Bool             // whatever it is asked
 	seen     *atomic.Pointer[[]byte] // the command proposed last
 	log      LogPage
 	waiting  string // in no cluster yet: what for
+	status   *wire.RaftStatus
+	peer     *wire.RaftPeer
 	halted   atomic.Pointer[string]
 	heard    map[string]time.Duration // by stale reads
 	heardAge time.Duration
@@ -323,7 +326,14 @@ func (n *node) Halted() string {
 	return ""
 }
 
+func (n *node) mayPanic() {
+	if n.panics.Load() {
+		panic("a mistake of ours")
+	}
+}
+
 func (n *node) Propose(ctx context.Context, cmd []byte) (command.Result, uint64, error) {
+	n.mayPanic()
 	n.cluster.proposals.Add(1)
 	if n.seen != nil {
 		n.seen.Store(&cmd)
@@ -346,6 +356,7 @@ func (n *node) Propose(ctx context.Context, cmd []byte) (command.Result, uint64,
 }
 
 func (n *node) Read(_ context.Context, o ReadOptions) (*fsm.View, ReadInfo, error) {
+	n.mayPanic()
 	if hook := n.read.Load(); hook != nil {
 		if err := (*hook)(); err != nil {
 			return nil, ReadInfo{}, err
@@ -385,10 +396,15 @@ func (n *node) Output(_ context.Context, job *model.Job, offset int64, follow bo
 func (n *node) Forward(to string) http.RoundTripper { return n.peers.To(to) }
 
 func (n *node) RaftStatus(context.Context) wire.RaftStatus {
+	n.mayPanic()
+	if n.status != nil {
+		return *n.status
+	}
 	return wire.RaftStatus{Node: n.id, Waiting: n.waiting, State: "follower", Leader: n.Leader().ID, FSMIndex: n.cluster.machine.Index(), Commit: n.cluster.machine.Index() + n.behind, Counts: map[string]int{}}
 }
 
 func (n *node) RaftPeers(ctx context.Context) []wire.RaftPeer {
+	n.mayPanic()
 	if n.waiting != "" {
 		return nil
 	}
@@ -405,7 +421,10 @@ func (n *node) RaftPeers(ctx context.Context) []wire.RaftPeer {
 	return out
 }
 
-func (n *node) RaftLog(uint64, int) (LogPage, error) { return n.log, nil }
+func (n *node) RaftLog(uint64, int) (LogPage, error) {
+	n.mayPanic()
+	return n.log, nil
+}
 
 func (n *node) ReadIndex(_ context.Context, heard bool) (ReadIndex, error) {
 	l := n.Leader()
@@ -426,7 +445,12 @@ func (n *node) Contacts(_ context.Context, report ContactReport) (ContactAnswer,
 	return ContactAnswer{Clocks: []PeerClock{{Node: report.Node, OffsetMS: report.WallMS, AgoMS: int64(len(report.Agents))}}}, nil
 }
 
-func (n *node) Peer() wire.RaftPeer { return wire.RaftPeer{ID: n.id, HTTP: n.api.name} }
+func (n *node) Peer() wire.RaftPeer {
+	if n.peer != nil {
+		return *n.peer
+	}
+	return wire.RaftPeer{ID: n.id, HTTP: n.api.name}
+}
 
 func (n *node) Webhooks() WebhookLedger { return WebhookLedger{} }
 

@@ -52,8 +52,10 @@ func statusOfCode(code string) int {
 func (r route) allCodes() []string {
 	codes := slices.Clone(r.codes)
 	if r.plain == nil {
-		codes = append(codes, wire.CodeUnauthorized, wire.CodeForbidden, wire.CodeBadRequest, wire.CodeStoreError,
-			wire.CodeNoLeader, wire.CodeNotInCluster, wire.CodeHalted, wire.CodeOverloaded)
+		codes = append(codes, wire.CodeUnauthorized, wire.CodeForbidden, wire.CodeStoreError)
+	}
+	if r.plain == nil && !r.local {
+		codes = append(codes, wire.CodeBadRequest, wire.CodeNoLeader, wire.CodeNotInCluster, wire.CodeHalted, wire.CodeOverloaded)
 	}
 	if r.write != nil {
 		codes = append(codes, wire.CodeBodyTooLarge, wire.CodeOutcomeUnknown, string(command.KeyReused), string(command.InternalInvariant))

@@ -46,6 +46,7 @@ func observed(t *testing.T, h http.Handler) http.Handler {
 		if r.Pattern == "" {
 			return // no route
 		}
+		o.keep(r.Pattern)
 		for _, wrong := range o.judge(r.Pattern) {
 			t.Errorf("%s %s: the OpenAPI document does not know this answer: %s", r.Method, r.URL.Path, wrong)
 		}
@@ -76,6 +77,13 @@ func (o *observer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 }
 
 func (o *observer) Unwrap() http.ResponseWriter { return o.ResponseWriter }
+
+// keep has the answer count as one that was seen.
+func (o *observer) keep(pattern string) {
+	method, path, _ := strings.Cut(pattern, " ")
+	media, _, _ := strings.Cut(o.Header().Get("Content-Type"), ";")
+	produced.answer(method, strings.TrimSuffix(path, "{$}"), o.status, media, o.body.Bytes())
+}
 
 func (o *observer) judge(pattern string) []string {
 	method, path, _ := strings.Cut(pattern, " ")

@@ -18,6 +18,9 @@ type route struct {
 
 	// edge: served to clients only, never forwarded.
 	edge bool
+	// local: answered without the lease table, so also without a leader or
+	// halted, and never for want of room.
+	local bool
 
 	summary  string
 	query    []parameter
@@ -143,7 +146,7 @@ func (s *server) fleetRoutes() []route {
 		}, {
 			pattern: "POST /v1/devices/{id}/fault", role: RoleWorker, write: s.fault,
 			summary: "Take a device out of the pool until an operator clears it.",
-			request: wire.FaultRequest{}, codes: []string{wire.CodeNotFound, string(command.DeviceNotFound)},
+			request: wire.FaultRequest{}, codes: []string{string(command.DeviceNotFound)},
 		}, {
 			pattern: "DELETE /v1/devices/{id}", role: RoleAdmin, write: s.retire,
 			summary:  "Take a device out of the fleet.",
@@ -151,7 +154,7 @@ func (s *server) fleetRoutes() []route {
 		}, {
 			pattern: "DELETE /v1/hosts/{id}", role: RoleAdmin, write: s.retireHost,
 			summary:  "Take a host that is gone out of the fleet, with its devices.",
-			response: wire.Retired{}, codes: []string{wire.CodeNotFound, string(command.DeviceNotFound), string(command.DeviceBusy)},
+			response: wire.Retired{}, codes: []string{wire.CodeNotFound, string(command.DeviceBusy)},
 		}, {
 			pattern: "GET /v1/explain", role: RoleClient, read: s.explain,
 			summary: "Say what would become of a job with a selector, or why a queued job waits.",
@@ -167,7 +170,7 @@ func (s *server) fleetRoutes() []route {
 			summary: "Show the fleet, the jobs that hold devices and the whole queue in its order.",
 			query:   waitParams, response: wire.State{},
 		}, {
-			pattern: "GET /v1/whoami", role: RoleClient, read: s.whoami,
+			pattern: "GET /v1/whoami", role: RoleClient, read: s.whoami, local: true,
 			summary: "Say which role the token has.", response: wire.Whoami{},
 		}, {
 			pattern: "GET /v1/settings", role: RoleClient, read: s.settings,
@@ -211,18 +214,18 @@ func (s *server) edgeRoutes() []route {
 			},
 			response: contentType("text/event-stream"),
 		}, {
-			pattern: "GET /v1/raft/status", role: RoleClient, read: s.raftStatus,
+			pattern: "GET /v1/raft/status", role: RoleClient, read: s.raftStatus, local: true,
 			summary: "Show this node's own view of the cluster, also without a leader.", response: wire.RaftStatus{},
 		}, {
-			pattern: "GET /v1/raft/peers", role: RoleClient, read: s.raftPeers,
-			summary: "List the controllers as this node reaches them.", response: wire.RaftPeers{},
+			pattern: "GET /v1/raft/peers", role: RoleClient, read: s.raftPeers, local: true,
+			summary: "List the controllers as this node reaches them.", response: wire.RaftPeers{}, codes: []string{wire.CodeNotInCluster},
 		}, {
-			pattern: "GET /v1/raft/log", role: RoleClient, read: s.raftLog,
+			pattern: "GET /v1/raft/log", role: RoleClient, read: s.raftLog, local: true,
 			summary: "Show entries of this node's log, secrets redacted.",
 			query: []parameter{
 				{"since", "the first entry (0: the last ones)", uint64(0)}, {"n", "how many, 1 to 1000 (20)", 0},
 			},
-			response: wire.RaftLog{},
+			response: wire.RaftLog{}, codes: []string{wire.CodeBadRequest, wire.CodeNotInCluster},
 		}, {
 			pattern: "GET /healthz", plain: s.healthz,
 			summary: "Say that the process lives.", response: contentType("text/plain; charset=utf-8"),
@@ -253,7 +256,7 @@ func enqueueCodes() []string {
 
 // ownedCodes are those of routes that change somebody's job.
 func ownedCodes(more ...command.Code) []string {
-	return append(codesOf(more...), wire.CodeNotFound, wire.CodeAmbiguous, string(command.NotJobOwner))
+	return append(codesOf(more...), wire.CodeNotFound, string(command.NotJobOwner))
 }
 
 func codesOf(codes ...command.Code) []string {
