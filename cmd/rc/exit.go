@@ -44,7 +44,7 @@ var exitCodes = []struct {
 	{exitFailed, "rc failed: nothing else in this table, a device in the wrong state for example, or stdout that nobody reads any more"},
 	{exitNotStarted, "of a job only: its program could not be started (no permission, no such directory, a host that does not have the device)"},
 	{exitNoProgram, "of a job only: there is no such program on the device host"},
-	{exitInterrupted, "interrupted by Ctrl-C or SIGTERM; what is left behind is said"},
+	{exitInterrupted, "interrupted by Ctrl-C, SIGTERM or SIGHUP; what is left behind is said"},
 }
 
 // exitError ends rc with a code; what there was to say has been said.

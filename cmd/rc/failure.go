@@ -43,8 +43,7 @@ func (a *app) fail(err error) int {
 	}
 	var usage *usageError
 	if a.interrupted() && !errors.As(err, &usage) {
-		a.report(failure{Code: codeInterrupted, Message: "interrupted"}, "interrupted")
-		return exitInterrupted
+		return codeOf(a.cutOff(err))
 	}
 	if brokenPipe(err) {
 		return exitFailed // whoever read has seen enough

@@ -29,6 +29,10 @@ import (
 //	twin                at the cut another job comes up, with an ID that begins alike
 //	flood:N             prints N lines of 16 bytes
 //	hang                runs until it is killed
+//	assigned            its host has not started it
+//	behind              its output has ended, and its end is never reported
+//	stalled             the first look after its output gets no answer, and it has ended then
+//	numb                the first change of it has its effect and gets no answer
 //	id:ID               has this ID
 //	after:N             seen running N times before it ends
 //	away                its host is out of reach when it is killed
@@ -45,8 +49,9 @@ type controller struct {
 	// requests are the jobs by the request IDs of their submits.
 	requests map[string]*fakeJob
 	// hanging counts the streams that got to a hang, looks those at queued jobs,
-	// views those at running ones, muted the submits left without an answer.
-	hanging, looks, views, muted int
+	// views those at running ones, muted the requests left without an answer,
+	// shown the answers of routes that only show something.
+	hanging, looks, views, muted, shown int
 }
 
 type fakeJob struct {
@@ -56,6 +61,8 @@ type fakeJob struct {
 	views  int // left before it ends; negative: for ever
 	killed chan struct{}
 	cut    bool
+	over   bool // its output has ended
+	muted  bool // one request about it got no answer
 }
 
 func newController() *controller {
@@ -149,10 +156,7 @@ func (c *controller) submit(w http.ResponseWriter, r *http.Request) {
 	}
 	c.jobs = append(c.jobs, job)
 	if step(job.steps, "mute") != nil {
-		c.muted++
-		c.mu.Unlock()
-		<-r.Context().Done()
-		c.mu.Lock()
+		c.mute(r)
 		return
 	}
 	reply(w, 201, job.Job)
@@ -169,6 +173,9 @@ func (j *fakeJob) place() {
 		j.DeviceID = "box:gpu7"
 	}
 	j.State, j.StartedAt, j.Lease = "running", &start, strings.Replace(j.ID, "j-", "l-", 1)
+	if step(j.steps, "assigned") != nil {
+		j.State, j.StartedAt = "assigned", nil
+	}
 }
 
 // finish ends the job the way its command says.
@@ -235,6 +242,12 @@ func (c *controller) view(w http.ResponseWriter, r *http.Request) {
 	defer c.mu.Unlock()
 	job := c.find(w, r)
 	if job == nil {
+		return
+	}
+	if job.over && step(job.steps, "stalled") != nil && !job.muted {
+		job.muted = true
+		job.finish()
+		c.mute(r)
 		return
 	}
 	view := wire.JobView{}
@@ -325,6 +338,7 @@ func (c *controller) count(n *int) {
 func (c *controller) list(w http.ResponseWriter, r *http.Request) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.shown++
 	list := wire.JobList{Jobs: []wire.Job{}}
 	q := r.URL.Query()
 	for i := len(c.jobs) - 1; i >= 0 && len(list.Jobs) < number(q.Get("limit")); i-- {
@@ -349,6 +363,7 @@ func (c *controller) kill(w http.ResponseWriter, r *http.Request) {
 		refuse(w, 409, "not_cancellable", "the job has ended: "+job.State)
 	default:
 		job.kill("killed by " + req.Submitter)
+		c.numb(job, r)
 	}
 }
 
@@ -450,8 +465,10 @@ func (s *script) firstCut() bool {
 func (s *script) end() relay.End {
 	s.controller.mu.Lock()
 	defer s.controller.mu.Unlock()
-	if s.job.FinishedAt == nil && s.follow && step(s.job.steps, "slow") == nil {
+	s.job.over = true
+	behind := step(s.job.steps, "behind") != nil || step(s.job.steps, "stalled") != nil
+	if s.job.FinishedAt == nil && s.follow && step(s.job.steps, "slow") == nil && !behind {
 		s.job.finish()
 	}
-	return relay.End{Length: s.offset, StreamEnd: wire.StreamEnd{State: s.job.State, Complete: s.job.FinishedAt != nil}}
+	return relay.End{Length: s.offset, StreamEnd: wire.StreamEnd{State: s.job.State, Complete: behind || s.job.FinishedAt != nil}}
 }

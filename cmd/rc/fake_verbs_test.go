@@ -53,7 +53,9 @@ func (c *controller) release(w http.ResponseWriter, r *http.Request) {
 	defer c.mu.Unlock()
 	if job := c.own(w, r, req.Submitter, "not_releasable"); job != nil {
 		job.kill("released by " + req.Submitter)
-		reply(w, 200, job.Job)
+		if !c.numb(job, r) {
+			reply(w, 200, job.Job)
+		}
 	}
 }
 
@@ -69,7 +71,9 @@ func (c *controller) extend(w http.ResponseWriter, r *http.Request) {
 		refuse(w, 409, "not_extendable", fmt.Sprintf("the job may run %d s already and is never shortened; ask for more", job.MaxRuntimeSeconds))
 	default:
 		job.MaxRuntimeSeconds = req.MaxRuntimeSeconds
-		reply(w, 200, job.Job)
+		if !c.numb(job, r) {
+			reply(w, 200, job.Job)
+		}
 	}
 }
 
@@ -87,6 +91,7 @@ func (c *controller) events(w http.ResponseWriter, r *http.Request) {
 		return
 	case "1-7-1":
 		send("id: 1-9-0\ndata: " + eventEnded + "\n\n")
+		c.count(&c.hanging)
 	default:
 		send("id: 1-9-0\nevent: reset\ndata: " + eventReset + "\n\n")
 	}
@@ -104,6 +109,26 @@ func (c *controller) fixture(w http.ResponseWriter, r *http.Request) {
 		http.NotFound(w, r)
 		return
 	}
+	c.count(&c.shown)
 	w.Header().Set("Content-Type", "application/json")
 	_, _ = w.Write([]byte(body))
+}
+
+// mute leaves a request without an answer until its client has gone. c.mu is
+// held before and after.
+func (c *controller) mute(r *http.Request) {
+	c.muted++
+	c.mu.Unlock()
+	<-r.Context().Done()
+	c.mu.Lock()
+}
+
+// numb is mute for the first change of a job with that step.
+func (c *controller) numb(job *fakeJob, r *http.Request) bool {
+	if step(job.steps, "numb") == nil || job.muted {
+		return false
+	}
+	job.muted = true
+	c.mute(r)
+	return true
 }

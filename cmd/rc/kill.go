@@ -35,6 +35,8 @@ func (v *killCmd) Run(a *app) error {
 	defer cancel()
 	job, err := c.Job(ctx, v.Job)
 	switch {
+	case err != nil && a.interrupted():
+		return a.leaveOff("interrupted; kill requested for "+v.Job, "Look: rc wait "+v.Job)
 	case err != nil:
 		a.say("kill requested for %s; what became of it could not be asked (%s). Look: rc wait %s", v.Job, sentence(err), v.Job)
 	case !client.Terminal(job):

@@ -66,7 +66,7 @@ type app struct {
 	conf           config
 	now            func() time.Time // for ages in tables
 	forPrograms    bool             // errors go out as JSON
-	// ctx ends with errInterrupted at the first SIGINT or SIGTERM.
+	// ctx ends with errInterrupted at the first SIGINT, SIGTERM or SIGHUP.
 	ctx context.Context
 }
 

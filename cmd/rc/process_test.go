@@ -65,11 +65,17 @@ func (p *process) exit(t *testing.T) int {
 
 func (p *process) awaits(t *testing.T, counter *int) {
 	t.Helper()
+	p.until(t, func() bool { return *counter > 0 })
+}
+
+// until waits for what holds is true of the controller, whose lock it has.
+func (p *process) until(t *testing.T, holds func() bool) {
+	t.Helper()
 	for deadline := time.Now().Add(awaitWithin); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
 		p.controller.mu.Lock()
-		n := *counter
+		done := holds()
 		p.controller.mu.Unlock()
-		if n > 0 {
+		if done {
 			return
 		}
 	}

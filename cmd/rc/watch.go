@@ -2,12 +2,9 @@ package main
 
 import (
 	"bytes"
-	"errors"
 	"io"
 	"os"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"rcd/client"
 )
@@ -80,9 +77,5 @@ func (v watching) before(a *app, output string, first bool) []byte {
 // onTerminal reports whether w is a terminal.
 func onTerminal(w io.Writer) bool {
 	file, ok := w.(*os.File)
-	if !ok {
-		return false
-	}
-	_, err := unix.IoctlGetTermios(int(file.Fd()), unix.TCGETS)
-	return err == nil && !errors.Is(err, unix.ENOTTY)
+	return ok && isTerminal(int(file.Fd()))
 }
