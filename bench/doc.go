@@ -4,6 +4,7 @@
 //
 //	go test ./bench -run Wait -bench.runs 20 -v
 //	go test ./bench -run BusyHost -bench.host 60s -v
+//	go test ./bench -run StartOfRc -bench.rc 50 -v
 //
 // Start with wait_test.go.
 package bench

@@ -14,7 +14,7 @@ import (
 const (
 	// connectHedge: no connection so far. A dead first address (packets go
 	// nowhere) must cost under 300 ms; most networks connect in a tenth.
-	connectHedge = 250 * time.Millisecond
+	connectHedge = 200 * time.Millisecond
 	// familyHedge: the same for one name with addresses of both IP versions,
 	// the first of which goes nowhere. Go's own 300 ms are all there is.
 	familyHedge = 100 * time.Millisecond
