@@ -4,5 +4,7 @@
 // It must only ever end processes that it started, by pid, listen on loopback
 // only, and leave no files outside the test's temporary folders.
 //
+// With -chaos.long what the default run shortens has its full length.
+//
 // Start with Cluster, then survive_test.go.
 package chaos
