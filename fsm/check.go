@@ -159,6 +159,9 @@ func (c *checker) job(j *model.Job) {
 	case j.State == model.JobQueued && j.QueueAtMS != scheduler.KeyAt(j.QueuedUptimeMS, j.Priority, c.v.settings.AgingMS):
 		c.found("job %d has a queue key of another policy", j.Number)
 	}
+	if c.inside(j); live && j.Kind == model.KindHold {
+		c.sharing(l)
+	}
 }
 
 func (c *checker) leases() {
@@ -188,6 +191,7 @@ func (c *checker) lease(l *model.Lease) {
 			c.found("lease %d names device %s, which is not under it", l.Number, id)
 		}
 	}
+	c.sharing(l)
 }
 
 func (c *checker) devices() {

@@ -20,11 +20,19 @@ func (c *checker) indexes() {
 	var byEnd []endKey
 	var byDevice, bySubmitter []namedKey
 	var targets []string
+	var byHold []holdKey
+	var sessions []uint64
 	var bytes, endedBytes int64
 	v.jobs.scan(func(number uint64, j *model.Job) bool {
 		bySubmitter = append(bySubmitter, namedKey{j.Submitter, number})
 		for _, d := range historyDevices(j) {
 			byDevice = append(byDevice, namedKey{d, number})
+		}
+		if j.Hold != 0 {
+			byHold = append(byHold, holdKey{j.Hold, number})
+		}
+		if j.SessionS > 0 && !j.State.Terminal() {
+			sessions = append(sessions, number)
 		}
 		switch {
 		case j.State == model.JobQueued:
@@ -57,6 +65,8 @@ func (c *checker) indexes() {
 	compareIndex(c, "by device", &v.byDevice, byDevice)
 	compareIndex(c, "by submitter", &v.bySubmitter, bySubmitter)
 	compareIndex(c, "request age", &v.requestAge, ages)
+	compareIndex(c, "by hold", &v.byHold, byHold)
+	compareIndex(c, "sessions", &v.sessions, sessions)
 	if bytes != v.queuedBytes {
 		c.found("the queue takes %d bytes, the count says %d", bytes, v.queuedBytes)
 	}
@@ -149,6 +159,8 @@ func (c *checker) published(view *View) {
 		{view.active.len(), v.active.len()},
 		{view.ended.len(), v.ended.len()},
 		{view.byEnd.len(), v.byEnd.len()},
+		{view.byHold.len(), v.byHold.len()},
+		{view.sessions.len(), v.sessions.len()},
 	}
 	for _, n := range counts {
 		same = same && n.a == n.b

@@ -36,6 +36,9 @@ func (t *txn) jobEnqueue(b *command.JobEnqueue, identity string) answer {
 		}
 		rows[i] = t.newJob(&b.Jobs[i], identity)
 	}
+	if a := t.checkRoomInside(rows); a.Code != command.OK {
+		return a
+	}
 	if a := t.checkQueue(rows); a.Code != command.OK {
 		return a
 	}
@@ -43,9 +46,13 @@ func (t *txn) jobEnqueue(b *command.JobEnqueue, identity string) answer {
 	for _, row := range rows {
 		t.meta.LastJob++
 		row.Number = t.meta.LastJob
-		t.putJob(row)
-		t.emit(command.Event{Kind: command.EventJobQueued, Job: row.Number})
 		a.jobs = append(a.jobs, row.Number)
+		t.emit(command.Event{Kind: command.EventJobQueued, Job: row.Number})
+		if row.Hold != 0 {
+			t.enterHold(row) // never in the queue, not even for a moment
+			continue
+		}
+		t.putJob(row)
 		if row.NoWait {
 			t.noWait = append(t.noWait, row.Number)
 		}
@@ -74,7 +81,12 @@ func (t *txn) checkSpec(s *command.JobSpec) answer {
 	if n := model.EnvBytes(s.Env); n > t.settings.MaxEnvBytes {
 		return refuse(command.EnvTooLarge, "The environment has %d bytes and the limit is %d; pass large values in a file.", n, t.settings.MaxEnvBytes)
 	}
-	if s.Pinned != "" {
+	switch {
+	case (s.Hold != 0 || s.SessionS != 0) && t.meta.Feature < LevelInside:
+		return refuse(command.FeatureRefused, "The cluster is at feature level %d, and jobs inside holds and sessions of holds need %d; upgrade every controller first.", t.meta.Feature, LevelInside)
+	case s.Hold != 0:
+		return t.checkInside(s)
+	case s.Pinned != "":
 		return t.checkPinned(s)
 	}
 	return t.checkSelector(s)
@@ -95,9 +107,9 @@ func checkShape(s *command.JobSpec) answer {
 		return bad("The directory is longer than 4096 bytes; no host has such a path.")
 	case s.MaxRuntimeS > maxRuntimeS || s.IdleTimeoutS > maxRuntimeS:
 		return bad("A runtime or an idle timeout is at most ten years; ask for less, or leave it out.")
-	case s.Pinned == "" && s.Selector == "":
+	case s.Hold == 0 && s.Pinned == "" && s.Selector == "":
 		return bad("There is no target; name a device or give a selector.")
-	case s.Pinned != "" && s.Selector != "":
+	case s.Hold == 0 && s.Pinned != "" && s.Selector != "":
 		return bad("There are two targets; name a device or give a selector, not both.")
 	case s.Kind > model.KindHold:
 		return bad("This kind is not known; use job or hold.")
@@ -112,7 +124,7 @@ func checkShape(s *command.JobSpec) answer {
 	case s.Kind == model.KindHold && s.MaxRuntimeS <= 0:
 		return bad("A hold needs an end; say for how long.")
 	}
-	return answer{}
+	return checkHoldShape(s)
 }
 
 // badName reports whether a text is no name of a submitter, or of who speaks for
@@ -175,6 +187,7 @@ func (t *txn) newJob(s *command.JobSpec, identity string) model.Job {
 		MaxRuntimeS: max(s.MaxRuntimeS, 0), IdleTimeoutS: max(s.IdleTimeoutS, 0),
 		CeilingAsked: s.MaxRuntimeS > 0,
 		Stdio:        s.Stdio, Note: s.Note, NoWait: s.NoWait,
+		Hold: s.Hold, SessionS: s.SessionS,
 		SubmittedAtMS: t.nowMS(), QueuedAtMS: t.nowMS(), QueuedUptimeMS: t.uptimeMS(),
 	}
 	if j.Kind == model.KindHold {
@@ -197,11 +210,21 @@ func (t *txn) inheritCeiling(j *model.Job) {
 	}
 }
 
-// checkQueue refuses what would pass the bounds of the queue. A single job that
+// checkQueue refuses what would pass the bounds of the queue, which jobs inside
+// holds never see. A single job that
 // a free device can take does not wait, so a queue that is full of jobs for other
 // devices does not shut it out. Several of them in one entry may want the same
 // device: what then waits all the same is above the bound by less than an entry.
-func (t *txn) checkQueue(rows []model.Job) answer {
+func (t *txn) checkQueue(all []model.Job) answer {
+	rows := make([]model.Job, 0, len(all))
+	for i := range all {
+		if all[i].Hold == 0 {
+			rows = append(rows, all[i])
+		}
+	}
+	if len(rows) == 0 {
+		return answer{}
+	}
 	full := int64(t.queue.len()+len(rows)) > t.settings.MaxQueued
 	if full && !(len(rows) == 1 && t.sched.Placeable(&rows[0])) {
 		return refuse(command.QueueFull, "The queue is full (max_queued is %d); wait until some jobs have started.", t.settings.MaxQueued)

@@ -45,9 +45,9 @@ const noEnd = int64(-1)
 // free while it waits, and is given to nobody behind it. What can pass it all
 // the same: a job that comes later with a higher priority (one submitted less
 // than the difference × aging_ms after it; any, when aging_ms is 0); a limit
-// that is extended; a device that leaves the pool, or whose labels or ceiling
-// change; a job put back into its place because its host died; a step of the
-// cluster's clock. A device out of the pool gives no bound, nor does one that
+// that is extended; what is started inside a hold later, which ends after it; a
+// device that leaves the pool, or whose labels or ceiling change; a job put back
+// into its place because its host died; a step of the cluster's clock. A device out of the pool gives no bound, nor does one that
 // is held by, or could be given to, a job without a limit.
 type Expected struct {
 	EarliestMS int64  // 0: cannot be said
@@ -162,15 +162,31 @@ func (v *View) freeMS(d *model.Device, nowMS int64) int64 {
 	if d.Lease == 0 {
 		return nowMS
 	}
-	free := int64(0)
-	for _, number := range v.leases.get(d.Lease).Jobs {
-		end := endMS(v.jobs.get(number), nowMS)
-		if end == noEnd || end <= nowMS { // past its limit: its host does not do as it is told
-			return noEnd
-		}
-		free = max(free, end)
-	}
+	free, _ := v.leaseEndMS(v.leases.get(d.Lease), nowMS)
 	return free
+}
+
+// leaseEndMS returns when a lease has ended at the latest, noEnd when that cannot
+// be said, and whether that is because its limit has passed: its host does not do
+// as it is told. A hold's limit stands for what runs inside, which is ended after
+// it.
+func (v *View) leaseEndMS(l *model.Lease, nowMS int64) (free int64, past bool) {
+	j := v.jobs.get(l.Jobs[0])
+	switch h := v.jobs.get(j.Hold); {
+	case j.Hold == 0:
+		free = endMS(j, nowMS)
+	case h == nil:
+		return noEnd, true // its end is long forgotten
+	default:
+		free = h.FinishedAtMS + endAllowanceMS
+	}
+	if free != noEnd && len(l.Jobs) > 1 && j.Hold == 0 {
+		free += endAllowanceMS
+	}
+	if past = free != noEnd && free <= nowMS; past {
+		free = noEnd
+	}
+	return free, past
 }
 
 // endMS returns when an active job has left its device at the latest, noEnd

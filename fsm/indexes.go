@@ -28,7 +28,28 @@ func (t *txn) indexJob(old, now *model.Job) {
 		}
 	}
 	t.indexHistory(old, now)
+	t.indexHolds(old, now)
 }
+
+// indexHolds keeps what runs inside holds, and holds that their clients must be
+// heard for.
+func (t *txn) indexHolds(old, now *model.Job) {
+	switch {
+	case old == nil && now.Hold != 0:
+		t.byHold.add(holdKey{now.Hold, now.Number})
+	case now == nil && old.Hold != 0:
+		t.byHold.drop(holdKey{old.Hold, old.Number})
+	}
+	if was, is := hasSession(old), hasSession(now); was != is {
+		if is {
+			t.sessions.add(now.Number)
+		} else {
+			t.sessions.drop(old.Number)
+		}
+	}
+}
+
+func hasSession(j *model.Job) bool { return j != nil && j.SessionS != 0 && !j.State.Terminal() }
 
 // indexQueue keeps the queue's indexes and the scheduler.
 func (t *txn) indexQueue(old, now *model.Job) {

@@ -28,9 +28,7 @@ func (t *txn) leaseRelease(b *command.LeaseRelease) answer {
 		return refuse(command.NotReleasable, "The host of %s is in contact, or not silent for long enough to say; release it without force.", j.ID())
 	}
 	by := byWhom("released by force", j, b.By)
-	j = t.flagKill(j, by)
-	t.endJob(j, ending{state: model.JobKilled, reason: by, origin: model.OriginUser})
-	t.leaveLease(t.mustLease(j.Lease), j.Number, quarantine(model.ReasonWorkerLost, "its host is out of reach and job "+j.ID()+" was released without it"))
+	t.endWithoutHost(t.flagKill(j, by), by, "released")
 	return answer{Result: command.Result{Kill: command.KillFinalized}, jobs: []uint64{j.Number}}
 }
 
@@ -57,8 +55,8 @@ func byWhom(verb string, j *model.Job, by string) string {
 	return verb + " by " + by
 }
 
-// flagKill marks that the end of a placed job is wished for. The first wish
-// stays.
+// flagKill marks that the end of a placed job is wished for, and with the end of
+// a hold that of what runs inside. The first wish stays.
 func (t *txn) flagKill(j *model.Job, by string) *model.Job {
 	if !j.KillRequested {
 		row := *j
@@ -66,6 +64,7 @@ func (t *txn) flagKill(j *model.Job, by string) *model.Job {
 		j = t.putJob(row)
 	}
 	t.emit(command.Event{Kind: command.EventKillRequested, Job: j.Number, Lease: j.Lease, Host: j.Host})
+	t.askInside(t.mustLease(j.Lease), j.Number)
 	return j
 }
 

@@ -95,7 +95,12 @@ func (t *txn) jobFinish(b *command.JobFinish) answer {
 	if b.Survivors != "" {
 		after = quarantine(model.ReasonFault, clip(b.Survivors))
 	}
-	t.leaveLease(t.mustLease(row.Lease), row.Number, after)
+	l := t.mustLease(row.Lease)
+	if len(l.Jobs) > 1 {
+		t.begin(l) // its host has spoken of it, and it goes on
+		l = t.mustLease(row.Lease)
+	}
+	t.leaveLease(l, row.Number, after)
 	return answer{jobs: []uint64{j.Number}}
 }
 
@@ -185,7 +190,8 @@ func (t *txn) quarantineAll(devices []string, detail string) {
 
 // jobKill has three outcomes: a queued job is cancelled at once; the host of a
 // placed one is asked; a placed one whose host is out of reach is ended here
-// under the retain policy, the flag kept for a late return.
+// under the retain policy, the flag kept for a late return. What runs inside a
+// hold goes with it.
 func (t *txn) jobKill(b *command.JobKill) answer {
 	j, a := t.owned(b.Job, b.By, b.Admin)
 	if j == nil {
@@ -208,9 +214,7 @@ func (t *txn) endByWish(j *model.Job, by string, detached bool) answer {
 	j = t.flagKill(j, by)
 	a.Kill = command.KillAsked
 	if detached && t.settings.RetainDisconnected && t.outOfReach(j.Host) {
-		l := t.mustLease(j.Lease)
-		t.endJob(j, ending{state: model.JobKilled, reason: j.KillBy, origin: model.OriginUser})
-		t.leaveLease(l, j.Number, quarantine(model.ReasonWorkerLost, "its host is out of reach and job "+j.ID()+" was ended without it"))
+		t.endWithoutHost(j, j.KillBy, "ended")
 		a.Kill = command.KillFinalized
 	}
 	return a

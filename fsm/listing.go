@@ -16,6 +16,7 @@ type JobFilter struct {
 	Device    string
 	Submitter string
 	State     *model.JobState
+	Hold      uint64 // only jobs inside this hold; 0: all
 	Before    uint64 // only jobs with a smaller number, to list on from there; 0: all
 }
 
@@ -73,6 +74,9 @@ func (v *View) lists(f *JobFilter) []list {
 	if f.Submitter != "" {
 		lists = append(lists, named(&v.bySubmitter, f.Submitter))
 	}
+	if f.Hold != 0 {
+		lists = append(lists, v.inside(f.Hold))
+	}
 	if lists == nil {
 		lists = append(lists, v.allJobs)
 	}
@@ -91,6 +95,16 @@ func named(x *index[namedKey], name string) list {
 	return func(atMost uint64) (number uint64, ok bool) {
 		x.tree.Descend(namedKey{name, atMost}, func(k namedKey) bool {
 			number, ok = k.number, k.name == name
+			return false
+		})
+		return number, ok
+	}
+}
+
+func (v *View) inside(hold uint64) list {
+	return func(atMost uint64) (number uint64, ok bool) {
+		v.byHold.tree.Descend(holdKey{hold, atMost}, func(k holdKey) bool {
+			number, ok = k.number, k.hold == hold
 			return false
 		})
 		return number, ok
@@ -134,7 +148,7 @@ func (v *View) queuedNumbers() list {
 }
 
 // activeIn is those of the active jobs that are assigned, or running. There
-// are never more of them than devices.
+// are never more of them than devices and what runs inside holds on them.
 func (v *View) activeIn(state model.JobState) list {
 	return func(atMost uint64) (number uint64, ok bool) {
 		v.active.tree.Descend(atMost, func(n uint64) bool {

@@ -109,17 +109,20 @@ func TestARaiseNeedsEveryMembersWord(t *testing.T) {
 	l.ok(raise(3)) // who was behind is gone
 }
 
+// unknownLevel is the first feature level that this build does not know.
+const unknownLevel = featureLevel + 1
+
 // TestAnUnknownLevelHaltsAndChangesNothing: the entry that raises the level has
 // a meaning that this build does not know; another build goes on from it.
 func TestAnUnknownLevelHaltsAndChangesNothing(t *testing.T) {
 	l := box(t)
 	j := l.queued(pinned("box:gpu1"))
-	l.ok(member("c1", 2))
-	newer := knowing(l, 2)
+	l.ok(member("c1", unknownLevel))
+	newer := knowing(l, unknownLevel)
 	before, rows := l.m.View(), contents(t, l.m)
 	next := submit(pinned("box:gpu1"))
 	data, err := command.EncodeEntry(l.term, l.stamp, [][]byte{
-		encode(t, command.Request{}, exited(j, "i1", 0)), encode(t, command.Request{}, raise(2)), encode(t, command.Request{}, next),
+		encode(t, command.Request{}, exited(j, "i1", 0)), encode(t, command.Request{}, raise(unknownLevel)), encode(t, command.Request{}, next),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -136,7 +139,7 @@ func TestAnUnknownLevelHaltsAndChangesNothing(t *testing.T) {
 		t.Error(err)
 	}
 	// A newer build: from this one's snapshot and the same log as from its own.
-	fresh := New(Options{PanicOnInvariant: true, Knows: 2})
+	fresh := New(Options{PanicOnInvariant: true, Knows: unknownLevel})
 	if err := fresh.Restore(bytes.NewReader(contents(t, l.m))); err != nil {
 		t.Fatal(err)
 	}
@@ -146,7 +149,7 @@ func TestAnUnknownLevelHaltsAndChangesNothing(t *testing.T) {
 			t.Fatalf("%v, %v", results, err)
 		}
 	}
-	if newer.Digest() != fresh.Digest() || newer.View().FeatureLevel() != 2 {
+	if newer.Digest() != fresh.Digest() || newer.View().FeatureLevel() != unknownLevel {
 		t.Errorf("%s and %s", newer.View(), fresh.View())
 	}
 	// And this build does not take the newer one's snapshot.
@@ -165,11 +168,11 @@ func TestAnUnknownLevelHaltsAndChangesNothing(t *testing.T) {
 // have met the broken invariant, so this one must not go on without the entry.
 func TestAnUnknownLevelHaltsEvenInABrokenEntry(t *testing.T) {
 	l := box(t)
-	l.ok(member("c1", 2))
+	l.ok(member("c1", unknownLevel))
 	l.m.options.PanicOnInvariant = false
 	l.m.afterCommands = func(*txn) { broken("on purpose") }
 	before := l.m.View()
-	data, err := command.EncodeEntry(l.term, l.stamp, [][]byte{encode(t, command.Request{}, raise(2))})
+	data, err := command.EncodeEntry(l.term, l.stamp, [][]byte{encode(t, command.Request{}, raise(unknownLevel))})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -81,24 +81,31 @@ func (t *txn) endJob(j *model.Job, e ending) *model.Job {
 }
 
 // leaveLease takes an ended or requeued job out of its lease. The lease ends
-// with its last job; then what happens to its devices is up to after.
+// with its last job; until then its devices are held. What becomes of them is up
+// to after, in either case: a process that a job inside a hold has left behind
+// is on the device of the hold.
 func (t *txn) leaveLease(l *model.Lease, job uint64, after func(*txn, *model.Device)) {
 	i := slices.Index(l.Jobs, job)
 	assert(i >= 0, "a job is not in its lease")
-	if len(l.Jobs) > 1 {
+	last := len(l.Jobs) == 1
+	if last {
+		t.dropLease(l)
+		t.emit(command.Event{Kind: command.EventLeaseEnded, Lease: l.Number, Host: l.Host})
+	} else {
 		row := *l
 		row.Jobs = slices.Delete(slices.Clone(l.Jobs), i, i+1)
-		t.putLease(row)
-		return
+		t.askInside(t.putLease(row), job)
 	}
-	t.dropLease(l)
-	t.emit(command.Event{Kind: command.EventLeaseEnded, Lease: l.Number, Host: l.Host})
 	for _, id := range l.Devices {
-		d := *t.mustDevice(id)
-		assert(d.Lease == l.Number, "a device does not hold its lease")
-		d.Lease = 0
-		after(t, &d)
-		t.putDevice(d)
+		was := t.mustDevice(id)
+		assert(was.Lease == l.Number, "a device does not hold its lease")
+		d := *was
+		if last {
+			d.Lease = 0
+		}
+		if after(t, &d); last || d.State != was.State || d.Reason != was.Reason || d.Detail != was.Detail {
+			t.putDevice(d)
+		}
 	}
 }
 

@@ -113,7 +113,10 @@ const maxName = 256
 const maxFormer = 8
 
 // reconcileLeases ends the jobs that the host began and no longer supervises.
-// Leases above what it has begun are left: their order is still on its way.
+// Leases above what it has begun are left: their order is still on its way. So is
+// a job under a lease with several that nobody has seen start: such leases are
+// fenced off job by job, and only the host knows whether it has begun this one.
+// It is asked to start it, and says so when it has lost its record.
 func (t *txn) reconcileLeases(b *command.AgentRegister, rebooted bool) {
 	reason, origin := "its agent restarted and no longer supervises it", model.OriginAgent
 	if rebooted {
@@ -123,14 +126,21 @@ func (t *txn) reconcileLeases(b *command.AgentRegister, rebooted bool) {
 		if !l.Begun && !begunBy(b, l) {
 			continue
 		}
-		for _, number := range l.Jobs {
-			if slices.Contains(b.Jobs, command.JobRef{Job: number, Lease: l.Number}) {
+		for _, number := range slices.Backward(l.Jobs) { // what runs inside a hold before it
+			j := t.mustJob(number)
+			if slices.Contains(b.Jobs, command.JobRef{Job: number, Lease: l.Number}) || undelivered(l, j) {
 				continue
 			}
-			t.endJob(t.mustJob(number), ending{state: model.JobLost, reason: reason, origin: origin})
+			t.endJob(j, ending{state: model.JobLost, reason: reason, origin: origin})
 			t.leaveLease(t.mustLease(l.Number), number, quarantine(model.ReasonRegistration, "job "+model.JobID(number)+": "+reason))
 		}
 	}
+}
+
+// undelivered reports whether the order for a job may still be on its way
+// although its lease has begun.
+func undelivered(l *model.Lease, j *model.Job) bool {
+	return j.State == model.JobAssigned && (j.Hold != 0 || len(l.Jobs) > 1)
 }
 
 // begunBy reports whether the host says that it has begun the lease.

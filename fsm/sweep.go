@@ -35,13 +35,16 @@ func (t *txn) sweep(b *command.Sweep) answer {
 		}
 	}
 	for _, number := range b.Unordered {
-		t.judgeUnordered(number) // first, or the jobs would be lost with their host
+		t.judgeUnordered(number, b.Unordered) // first, or the jobs would be lost with their host
 	}
 	t.writeOffAll(due)
 	if judging {
 		for _, u := range b.Unnamed {
 			t.judgeUnnamed(u, age)
 		}
+	}
+	for _, s := range b.Sessions {
+		t.judgeSession(s, age, judging)
 	}
 	t.endUnserved()
 	return answer{}
@@ -139,9 +142,10 @@ func (t *txn) writeOff(host string) {
 	}
 }
 
-// loseLease ends every job of a lease as lost, and with them the lease.
+// loseLease ends every job of a lease as lost, those inside a hold before it, and
+// with them the lease.
 func (t *txn) loseLease(l *model.Lease, reason string, origin model.Origin, after func(*txn, *model.Device)) {
-	for _, number := range l.Jobs {
+	for _, number := range slices.Backward(l.Jobs) {
 		t.endJob(t.mustJob(number), ending{state: model.JobLost, reason: reason, origin: origin})
 		t.leaveLease(t.mustLease(l.Number), number, after)
 	}
@@ -172,8 +176,10 @@ func (t *txn) judgeUnnamed(u command.LeaseUnnamed, age int64) {
 
 // judgeUnordered takes back a placement of this epoch whose order was never
 // written to any session, when its host has fallen silent: a dead host must
-// not swallow the queue. A job that was asked to end meanwhile ends instead.
-func (t *txn) judgeUnordered(number uint64) {
+// not swallow the queue. A job that was asked to end meanwhile ends instead. A
+// job inside a hold has no place in the queue: it ends with the hold's return
+// there, which waits until no job of the lease can have reached the host.
+func (t *txn) judgeUnordered(number uint64, unordered []uint64) {
 	j := t.jobs.get(number)
 	if j == nil || j.State != model.JobAssigned || j.PlacedTerm != t.meta.Term {
 		return
@@ -185,7 +191,8 @@ func (t *txn) judgeUnordered(number uint64) {
 	case j.KillRequested:
 		t.endJob(j, ending{state: model.JobKilled, reason: j.KillBy, origin: model.OriginUser})
 		t.leaveLease(l, number, rest)
-	default:
+	case j.Hold == 0 && noneOrdered(l, unordered):
+		t.emptyHold(j)
 		t.requeue(j)
 	}
 }

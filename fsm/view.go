@@ -34,6 +34,8 @@ type View struct {
 	byDevice      index[namedKey]        // jobs by device
 	bySubmitter   index[namedKey]        // jobs by submitter
 	requestAge    index[requestKey]      // requests by age
+	byHold        index[holdKey]         // jobs by the hold that they run or ran inside
+	sessions      index[uint64]          // holds with a session that have not ended
 	queuedBytes   int64                  // of queued jobs, by jobBytes
 	finishedBytes int64                  // of terminal jobs
 }
@@ -73,6 +75,8 @@ type namedKey struct {
 	number uint64
 }
 
+type holdKey struct{ hold, number uint64 }
+
 type agedKey struct {
 	uptime int64
 	number uint64
@@ -87,9 +91,13 @@ type requestKey struct {
 // version knows; a fresh cluster begins at firstLevel, whatever its version, so
 // that its log gives every version the same digests.
 const (
-	featureLevel = 1
+	featureLevel = LevelInside
 	firstLevel   = 1
 )
+
+// LevelInside is the feature level from which jobs run inside holds and holds
+// have sessions. Below it neither may be proposed: an older build would halt.
+const LevelInside = 2
 
 func emptyView() *View {
 	return &View{
@@ -127,6 +135,13 @@ func emptyView() *View {
 			}
 			return a.key < b.key
 		}),
+		byHold: newIndex(func(a, b holdKey) bool {
+			if a.hold != b.hold {
+				return a.hold < b.hold
+			}
+			return a.number < b.number
+		}),
+		sessions: newIndex(func(a, b uint64) bool { return a < b }),
 	}
 }
 
@@ -137,14 +152,14 @@ func (k namedKey) less(l namedKey) bool {
 	return k.number < l.number
 }
 
-const partCount = 17
+const partCount = 19
 
 func (v *View) parts() [partCount]part {
 	return [partCount]part{
 		&v.jobs, &v.leases, &v.devices, &v.agents, &v.requests,
 		&v.sheets, &v.members, &v.unserved,
 		&v.queue, &v.pinned, &v.targets, &v.active, &v.ended, &v.byEnd,
-		&v.byDevice, &v.bySubmitter, &v.requestAge,
+		&v.byDevice, &v.bySubmitter, &v.requestAge, &v.byHold, &v.sessions,
 	}
 }
 

@@ -2,7 +2,6 @@ package fsm
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"rcd/model"
@@ -266,10 +265,7 @@ func (v *View) waitDevice(c candidate, nowMS int64) WaitDevice {
 		w.LatestEndMS = c.freeMS
 		return w
 	}
-	w.Past = slices.ContainsFunc(l.Jobs, func(number uint64) bool {
-		end := endMS(v.jobs.get(number), nowMS)
-		return end != noEnd && end <= nowMS
-	})
+	_, w.Past = v.leaseEndMS(l, nowMS)
 	return w
 }
 

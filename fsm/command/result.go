@@ -47,6 +47,8 @@ const (
 	NotReleasable    Code = "not_releasable"
 	FeatureRefused   Code = "feature_not_supported" // a member does not know the level
 	StaleCheckpoint  Code = "stale_checkpoint"      // at or below the last one
+	HoldEnded        Code = "hold_ended"            // the hold to run inside has ended, or is being ended
+	HoldWaiting      Code = "hold_waiting"          // the hold to run inside has no device yet
 )
 
 // Result is the answer to one command, the same on every replica. Answers are
@@ -107,6 +109,8 @@ const (
 	EventCheckpoint                            // a majority of the voters held one digest
 	EventDiverged                              // Reason: a controller whose digest differs from the majority's
 	EventNoMajority                            // Reason: who held what; the digests differ and no majority holds one
+	EventHoldSilent                            // Job, Host: half of the silence that its session allows has passed
+	EventHoldHeard                             // Job, Host: its client has been heard again
 )
 
 // Event is one thing that happened while an entry was applied. Index is the
