@@ -26,12 +26,14 @@ type load struct {
 	codes     map[command.Code]int
 	events    map[command.EventKind]int
 	states    map[model.JobState]int // of ended and present jobs in results
+	inside    map[model.JobState]int // of jobs inside holds, as they ended
 	mostQueue int
 }
 
 func (c *load) count(results []command.Result, events []command.Event, v *View) {
 	if c.codes == nil {
-		c.codes, c.events, c.states = map[command.Code]int{}, map[command.EventKind]int{}, map[model.JobState]int{}
+		c.codes, c.events = map[command.Code]int{}, map[command.EventKind]int{}
+		c.states, c.inside = map[model.JobState]int{}, map[model.JobState]int{}
 	}
 	for _, r := range results {
 		c.codes[r.Code]++
@@ -41,6 +43,9 @@ func (c *load) count(results []command.Result, events []command.Event, v *View) 
 	}
 	for _, e := range events {
 		c.events[e.Kind]++
+		if j := v.Job(e.Job); e.Kind == command.EventJobEnded && j != nil && j.Hold != 0 {
+			c.inside[j.State]++
+		}
 	}
 	c.mostQueue = max(c.mostQueue, v.Counts().Queued)
 }

@@ -88,8 +88,13 @@ func (c *load) judge(t *testing.T) {
 			t.Errorf("event %d never happened", e)
 		}
 	}
+	for _, e := range []command.EventKind{command.EventFeature, command.EventHoldSilent, command.EventHoldHeard} {
+		if c.events[e] == 0 {
+			t.Errorf("event %d never happened", e)
+		}
+	}
 	for _, code := range []command.Code{
-		command.OK, command.StaleEpoch, command.BadRequest, command.BadSelector, command.NoMatchingDevice,
+		command.HoldEnded, command.OK, command.StaleEpoch, command.BadRequest, command.BadSelector, command.NoMatchingDevice,
 		command.RuntimeAboveLimit, command.NotPlaced, command.KeyReused, command.NotJobOwner, command.NotCancellable,
 		command.DeviceNotCleared, command.StaleInstance, command.StaleLease, command.AlreadyEnded, command.SettingRefused,
 	} {

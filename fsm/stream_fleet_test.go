@@ -138,8 +138,47 @@ func (s *stream) extend() any {
 	}
 }
 
+// inside makes a job one inside a hold, mostly one that there is.
+func (s *stream) inside(spec *command.JobSpec) {
+	v := s.l.m.View()
+	var holds []*model.Job
+	for _, l := range v.Leases() {
+		if h := v.Job(l.Jobs[0]); l.Kind == model.KindHold && h.Kind == model.KindHold {
+			holds = append(holds, h)
+		}
+	}
+	for j := range v.Queued() {
+		if j.Kind == model.KindHold && s.one(20) {
+			holds = append(holds, j)
+		}
+	}
+	h := v.Job(s.jobNumber())
+	if len(holds) > 0 && !s.one(8) {
+		h = holds[s.c.upTo(len(holds))]
+	}
+	spec.Hold = uint64(s.c.upTo(5))
+	if h != nil {
+		spec.Hold, spec.Submitter = h.Number, h.Submitter
+	}
+	if !s.one(12) {
+		spec.Pinned, spec.Selector, spec.Priority, spec.NoWait = "", "", 0, false
+	}
+	if s.one(15) {
+		spec.Submitter = "bob"
+	}
+}
+
+// upgraded are the words by which a cluster goes to the level of jobs inside
+// holds.
+func (s *stream) upgraded() (words []any) {
+	for i := range 4 {
+		words = append(words, &command.MemberPut{ID: fmt.Sprint("c", i), Incarnation: "n1", Supports: LevelInside, Build: "b"})
+	}
+	return append(words, &command.FeatureRaise{Level: LevelInside})
+}
+
 // member makes up a word of or about a controller. Nobody ever knows level 3,
-// so no raise is accepted: this build would have to halt.
+// so no raise to it is accepted: this build would have to halt.
 func (s *stream) member() any {
 	id := fmt.Sprint("c", s.c.upTo(4))
 	switch s.c.upTo(6) {

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"rcd/fsm/command"
+	"rcd/model"
 )
 
 // TestTheStreamCarriesEveryWord: a stream that never gets to a rule proves
@@ -13,8 +14,8 @@ import (
 func TestTheStreamCarriesEveryWord(t *testing.T) {
 	l := newLog(t)
 	l.check = false
-	s := newStream(seeded{rand.New(rand.NewPCG(3, 1))}, l, 8)
-	for range 4000 {
+	s := newStream(seeded{rand.New(rand.NewPCG(3, 3))}, l, 8)
+	for range 8000 {
 		s.step()
 	}
 	kinds := map[command.Kind]int{}
@@ -29,7 +30,12 @@ func TestTheStreamCarriesEveryWord(t *testing.T) {
 			}
 		}
 	}
-	t.Logf("kinds %v; codes %v; events %v", kinds, l.load.codes, l.load.events)
+	for _, state := range []model.JobState{model.JobFailed, model.JobKilled, model.JobLost} {
+		if l.load.inside[state] < 5 {
+			t.Errorf("%d jobs inside holds ended as %s", l.load.inside[state], state)
+		}
+	}
+	t.Logf("inside %v; kinds %v; codes %v; events %v", l.load.inside, kinds, l.load.codes, l.load.events)
 	for k := command.KindEpochBegin; k <= command.KindCheckpoint; k++ {
 		if kinds[k] < 5 {
 			t.Errorf("%s came %d times", k, kinds[k])
@@ -37,9 +43,8 @@ func TestTheStreamCarriesEveryWord(t *testing.T) {
 	}
 	never := map[command.EventKind]string{
 		command.EventInvariant: "there is nothing broken",
-		command.EventFeature:   "this build would halt",
 	}
-	for e := command.EventEpoch; e <= command.EventNoMajority; e++ {
+	for e := command.EventEpoch; e <= command.EventHoldHeard; e++ {
 		if never[e] == "" && l.load.events[e] == 0 {
 			t.Errorf("event %d never happened", e)
 		}
@@ -51,6 +56,7 @@ func TestTheStreamCarriesEveryWord(t *testing.T) {
 		command.StaleLease, command.AlreadyEnded, command.SettingRefused, command.DeviceNotFound, command.DeviceBusy,
 		command.NoDevice, command.Unscheduled, command.SheetTooLarge, command.NotExtendable, command.NotReleasable,
 		command.FeatureRefused, command.StaleCheckpoint, command.UnknownAgent,
+		command.HoldEnded, command.HoldWaiting,
 	} {
 		if l.load.codes[code] == 0 {
 			t.Errorf("code %s never came", code)

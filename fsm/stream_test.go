@@ -42,6 +42,9 @@ func (s *stream) step() {
 		s.l.advanceMS(int64(s.c.upTo(2)) * pick(s, 0, 1, 5000, 3*hourMS, -hourMS))
 		s.l.lead()
 		return
+	case s.l.m.View().FeatureLevel() < LevelInside && s.one(25):
+		s.l.many(s.upgraded()...)
+		return
 	case s.one(50):
 		s.l.term++ // a leader that has not begun: whatever it says is stale
 	}
@@ -173,8 +176,13 @@ func (s *stream) enqueue() any {
 		} else {
 			spec.Selector = pick(s, "vram>=40G", "vram>=80G", "n=1", "n>=2", "fast", "!fast", "n in (0,3)", "vram_free>=30G", "vram>=40G,fast", "n=9", "zz", "n>>1")
 		}
-		if s.one(10) {
+		if s.one(8) {
 			spec.Kind, spec.Command, spec.MaxRuntimeS = model.KindHold, nil, 60
+			if s.one(2) {
+				spec.SessionS = pick[int64](s, model.MinSessionS, 60, 600, 0, 5)
+			}
+		} else if s.one(5) {
+			s.inside(&spec)
 		}
 		if s.one(25) {
 			spec.Submitter = ""
@@ -247,9 +255,19 @@ func (s *stream) sweep() any {
 		}
 		b.Unnamed = append(b.Unnamed, command.LeaseUnnamed{Lease: n, UnnamedMS: ms()})
 	}
+	for _, h := range v.Sessions() {
+		if s.one(2) {
+			b.Sessions = append(b.Sessions, command.SessionSilence{Job: h.Number, SilenceMS: pick[int64](s, 0, 0, 10_000, 40_000, hourMS)})
+		}
+	}
 	for range s.c.upTo(4) {
 		n := s.jobNumber()
 		b.Unordered = append(b.Unordered, n)
+		for _, in := range v.LiveInside(n) {
+			if !s.one(4) {
+				b.Unordered = append(b.Unordered, in.Number)
+			}
+		}
 		if j := v.Job(n); j != nil && j.State == model.JobAssigned { // a dead host
 			b.Silent = append(b.Silent, command.AgentSilence{Host: j.Host, Instance: s.instance(j.Host), SilenceMS: 3000, DetachedMS: 3000})
 		}
