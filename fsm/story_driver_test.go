@@ -28,7 +28,7 @@ func TestAStoryWithATypingErrorNamesFileAndLine(t *testing.T) {
 		"register far gpu0 (restarted)":                  `s.txt:11: the story has not heard of "far"`,
 		"register far gpu0, ":                            "s.txt:11: a device is missing after the comma",
 		"hello far":                                      `s.txt:11: the story has no host "far"`,
-		"sweep quiet box 5s":                             `s.txt:11: a sweep says silent, heard, unnamed or unordered, not "quiet"`,
+		"sweep quiet box 5s":                             `s.txt:11: a sweep says silent, heard, unnamed, unordered or client, not "quiet"`,
 		"sweep unnamed 1 5s":                             `s.txt:11: "1" is not a lease such as l-1`,
 		"finish j-1 exits":                               `s.txt:11: a job ends by exit`,
 		"fault box:gpu0 \"no end":                        "s.txt:11: a quotation has no end",

@@ -50,9 +50,16 @@ type submission struct {
 
 func (s *submission) job(w *words) (command.JobSpec, error) {
 	spec := command.JobSpec{Submitter: s.who}
-	if target := w.next(); pinnedTarget(target) {
+	switch target := w.next(); {
+	case target == "inside":
+		n, ok := model.ParseJobID(w.next())
+		if !ok {
+			return spec, errors.New("a job is inside a hold such as j-1")
+		}
+		spec.Hold = n
+	case pinnedTarget(target):
 		spec.Pinned = target
-	} else {
+	default:
 		spec.Selector = target
 	}
 	for len(w.rest) > 0 && w.peek() != "," {
@@ -88,6 +95,10 @@ func (s *submission) word(spec *command.JobSpec, word string) (err error) {
 		var ms int64
 		ms, err = parseMS(value)
 		spec.MaxRuntimeS = ms / 1000
+	case "session":
+		var ms int64
+		ms, err = parseMS(value)
+		spec.SessionS = ms / 1000
 	case "priority":
 		var n int64
 		n, err = strconv.ParseInt(value, 10, 8)

@@ -109,6 +109,10 @@ func eventWords(e command.Event) string {
 		return lease + " ended"
 	case command.EventJobExtended:
 		return job + " may run longer"
+	case command.EventHoldSilent:
+		return "the client of " + job + " is silent"
+	case command.EventHoldHeard:
+		return "the client of " + job + " was heard again"
 	}
 	return fleetEventWords(e)
 }
@@ -270,6 +274,15 @@ func jobWords(j *model.Job) string {
 	}
 	if j.Kind == model.KindHold {
 		words = append(words, "a hold")
+	}
+	if j.Hold != 0 {
+		words = append(words, "inside "+model.JobID(j.Hold))
+	}
+	if j.SessionS != 0 && !j.State.Terminal() {
+		words = append(words, "session "+span(j.SessionS*1000))
+	}
+	if j.SessionSilent && !j.State.Terminal() {
+		words = append(words, "its client is silent")
 	}
 	if j.Priority != 0 && j.State == model.JobQueued {
 		words = append(words, fmt.Sprintf("priority %d", j.Priority))

@@ -23,7 +23,9 @@ import (
 //	allocate ann box:gpu0 -- probe
 //	start j-1           finish j-1 exit 0    kill j-1 by bob (admin, detached)
 //	release j-1 by ann (admin, detached, force)        extend j-1 to 4h by ann
+//	submit ann box:gpu0 hold runtime=2h session=1m      submit ann inside j-1 -- test
 //	sweep silent box 5m detached, silent far 30s, heard near, unnamed l-1 5m, unordered j-2
+//	sweep client j-1 silent 30s, client j-2 heard
 //	set aging_ms=30m    prune 100            schedule
 //	member c1 knows 1   member c1 leaves     raise to 2
 //	checkpoint at 4 of 3 c1=good c2=good c3=bad
@@ -201,8 +203,20 @@ func (p *player) evidence(w *words, b *command.Sweep, process string) error {
 			b.Unordered = append(b.Unordered, j.Number)
 		}
 		return err
+	case "client":
+		j, err := w.job(p)
+		if err != nil {
+			return err
+		}
+		s := command.SessionSilence{Job: j.Number}
+		if !w.skip("heard") {
+			w.expect("silent")
+			s.SilenceMS, err = w.ms()
+		}
+		b.Sessions = append(b.Sessions, s)
+		return err
 	default:
-		return fmt.Errorf("a sweep says silent, heard, unnamed or unordered, not %q", kind)
+		return fmt.Errorf("a sweep says silent, heard, unnamed, unordered or client, not %q", kind)
 	}
 }
 
