@@ -25,6 +25,7 @@ type clients struct {
 	submits  []*submit
 	asks     int    // that have no answer yet
 	only     *epoch // see at
+	mute     bool   // the clients of holds speak by a script alone
 }
 
 // submit is one request as its client knows it.
@@ -197,6 +198,7 @@ func (c *clients) spec() command.JobSpec {
 		c.w.counts.Holds++
 		s.Kind, s.Command = model.KindHold, nil
 		s.MaxRuntimeS = 5 + rng.Int64N(40)
+		c.withSession(&s)
 	}
 	return s
 }
@@ -258,6 +260,9 @@ func (c *clients) try(s *submit) {
 		default:
 			c.w.note("%s refused: %s", s.request.ID, code)
 			c.w.counts.Refused++
+			if s.specs[0].Hold != 0 {
+				c.w.counts.InsideRefused++
+			}
 			s.done = true
 		}
 	})
@@ -275,6 +280,7 @@ func (c *clients) acknowledged(s *submit, a answer) {
 	}
 	c.w.note("%s acknowledged at index %d: jobs %v %s", s.request.ID, a.index, jobs, a.result.Code)
 	c.w.witness.acknowledged(s, jobs)
+	c.listenFor(s)
 	s.done = true
 	c.w.counts.Acked++
 	if s.direct {

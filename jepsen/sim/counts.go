@@ -19,6 +19,8 @@ type Counts struct {
 	// Clients.
 	Acked, Retries, RepeatsAnswered, Refused, NotPlaced, KeyReused, Overloaded, Arrays, Holds                            int
 	AskedAgain, Extended, ExtendedAbove, ExtendRefused, Released, ReleaseRefused, Forced, Allocated, Snatched, Scheduled int
+	// Work inside holds, and their clients.
+	Inside, InsideRefused, Beside, InsideAsked, InsideAlone, Sessions, SessionsSilent, SessionsHeard, SessionsEnded, SessionsQueued int
 	// Operators.
 	DevicesRetired, HostsRetired, RetiredAlive, RetireRefused, Permits, Permitted int
 	// Verdicts and returns.

@@ -55,6 +55,10 @@ func (e *epoch) evidence() (*command.Sweep, bool) {
 	sweep, worth := e.live.Evidence(clock(e.w.now), view, contacts, e.term, func(job, lease uint64) bool {
 		return e.ordered[jobKey{job, lease}] && !e.w.broken(QuirkForgetOrders)
 	})
+	if !e.w.broken(QuirkDeaf) {
+		sweep.Sessions = e.unheard(view)
+	}
+	worth = worth || len(sweep.Sessions) > 0
 	switch e.w.options.Quirk {
 	case QuirkJudgeOnce:
 		sweep.Silent = slices.DeleteFunc(sweep.Silent, func(s command.AgentSilence) bool { return judgedBefore(view, s) })

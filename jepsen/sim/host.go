@@ -39,7 +39,7 @@ type host struct {
 	retiredAlive bool
 
 	// On disk.
-	begun   map[string]uint64 // by device name: highest lease begun
+	begun   map[string]fence // by device name
 	term    uint64
 	index   uint64
 	records []*record
@@ -54,6 +54,30 @@ type host struct {
 	hint      *node
 	cutIn     map[string]time.Duration // by node: until then nothing comes in
 	cutOut    map[string]time.Duration
+}
+
+// fence is the highest lease that a host has begun for a device, and which of its
+// jobs: none of them is begun again, and no older lease.
+type fence struct {
+	lease uint64
+	jobs  []uint64
+}
+
+// has reports whether a job was begun, or can never be any more.
+func (f fence) has(k jobKey) bool {
+	return f.lease > k.lease || f.lease == k.lease && slices.Contains(f.jobs, k.job)
+}
+
+// with is the fence once a job that it does not have has begun.
+func (f fence) with(k jobKey) fence {
+	switch {
+	case k.lease > f.lease:
+		f = fence{lease: k.lease}
+	case k.lease < f.lease:
+		return f // the fence is broken on purpose
+	}
+	f.jobs = append(slices.Clone(f.jobs), k.job)
+	return f
 }
 
 // record is what the host keeps of a job under a lease until its outcome is
@@ -78,7 +102,7 @@ type tree struct {
 
 func newHost(w *World, i int) *host {
 	h := &host{
-		w: w, name: fmt.Sprintf("h%d", i+1), begun: map[string]uint64{}, free: map[string]int64{},
+		w: w, name: fmt.Sprintf("h%d", i+1), begun: map[string]fence{}, free: map[string]int64{},
 		cutIn: map[string]time.Duration{}, cutOut: map[string]time.Duration{},
 		manual: w.rng.IntN(6) == 0, container: w.rng.IntN(4) == 0,
 	}
@@ -140,7 +164,7 @@ func (h *host) hello() wire.Hello {
 		if d.Name == h.leftOut {
 			continue
 		}
-		d.Begun = h.begun[d.Name]
+		d.Begun = h.begun[d.Name].lease
 		if d.KeepDetected {
 			d.Detected = nil // no probe has worked yet
 		}
@@ -305,14 +329,14 @@ func (h *host) deviceName(id string) string {
 	return name
 }
 
-// treeOn returns the live tree on a device, or nil.
-func (h *host) treeOn(device string) *tree {
+// treesOn returns the live trees on a device: several only of one lease.
+func (h *host) treesOn(device string) (all []*tree) {
 	for _, t := range h.trees {
 		if t.device == device {
-			return t
+			all = append(all, t)
 		}
 	}
-	return nil
+	return all
 }
 
 func (h *host) hasTree(k jobKey) bool {

@@ -81,7 +81,7 @@ func (h *host) replace() {
 	h.w.counts.Replaced++
 	h.machine++
 	h.boots, h.term, h.index = 0, 0, 0
-	h.begun, h.records, h.trees = map[string]uint64{}, nil, nil
+	h.begun, h.records, h.trees = map[string]fence{}, nil, nil
 	h.gone = false
 	h.relabel()
 	h.boot()

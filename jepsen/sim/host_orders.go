@@ -100,11 +100,14 @@ func (h *host) start(o wire.Order) *wire.ReportedJob {
 	if r := h.fenced(k, device); r != nil {
 		now := r.report()
 		return &now
-	} else if h.begun[device] >= k.lease && !h.w.broken(QuirkNoFence) {
+	} else if h.begun[device].has(k) && !h.w.broken(QuirkNoFence) {
 		h.w.counts.Fenced++
 		return nil
 	}
-	h.begun[device] = max(h.begun[device], k.lease)
+	if other := h.treesOn(device); len(other) > 0 && other[0].key.lease == k.lease {
+		h.w.counts.Beside++
+	}
+	h.begun[device] = h.begun[device].with(k)
 	if h.w.chance(2) {
 		h.w.note("%s: agent dies behind the fence of %d/%d", h.name, k.job, k.lease)
 		h.stopAgent()
@@ -118,10 +121,10 @@ func (h *host) start(o wire.Order) *wire.ReportedJob {
 	return &now
 }
 
-// fenced returns the record of a lease that was begun and has lost its own:
-// nobody knows what became of its job.
+// fenced returns the record of a job that was begun under the present lease and
+// has lost its own: nobody knows what became of it.
 func (h *host) fenced(k jobKey, device string) *record {
-	if h.begun[device] != k.lease || h.hasTree(k) || h.w.broken(QuirkNoFence) {
+	if f := h.begun[device]; f.lease != k.lease || !f.has(k) || h.hasTree(k) || h.w.broken(QuirkNoFence) {
 		return nil
 	}
 	r := &record{key: k, device: device}
@@ -227,11 +230,11 @@ func (h *host) kill(o wire.Order) *wire.ReportedJob {
 			now := lost.report()
 			return &now
 		}
-		if device == "" || h.begun[device] >= k.lease {
+		if device == "" || h.begun[device].has(k) {
 			return nil
 		}
 		// Never started, and never will be.
-		h.begun[device] = k.lease
+		h.begun[device] = h.begun[device].with(k)
 		r = &record{key: k, device: device}
 		h.records = append(h.records, r)
 		h.end(r, wire.Outcome{End: uint8(command.EndKilled), Reason: o.Reason, Origin: uint8(model.OriginUser)})

@@ -32,6 +32,7 @@ type epoch struct {
 	detached map[string]time.Duration // when a host's session ended
 	ordered  map[jobKey]bool
 	named    map[uint64]time.Duration // lease: the last heartbeat that named it; the witness's
+	callers  map[uint64]time.Duration // hold: when its client was heard last
 	queue    *batch                   // being filled
 	inflight []*batch
 
@@ -45,6 +46,7 @@ type epoch struct {
 	// quarantine: a proof that was asked for before says nothing about it.
 	quarantines map[string]uint64
 	stuck       map[uint64]int // ticks for which a job was held by a dead host
+	deserted    int            // ticks for which a hold has outlived the session of its client
 	late        int            // ticks for which a job was unserved past the grace
 	waiting     []func()
 }
@@ -54,7 +56,7 @@ type jobKey struct{ job, lease uint64 }
 // begin makes the node leader of a term.
 func (n *node) begin(term uint64) *epoch {
 	e := &epoch{
-		w: n.w, n: n, term: term, began: n.w.now, ordered: map[jobKey]bool{}, named: map[uint64]time.Duration{},
+		w: n.w, n: n, term: term, began: n.w.now, ordered: map[jobKey]bool{}, named: map[uint64]time.Duration{}, callers: map[uint64]time.Duration{},
 		wall: wallStartMS*int64(time.Millisecond) + int64(n.w.now) + int64(n.wall),
 		live: rc.NewLiveness(clock(n.w.now)), detached: map[string]time.Duration{},
 		quarantines: map[string]uint64{},
@@ -194,6 +196,7 @@ func (e *epoch) tick() {
 	e.w.witness.swallowed(e)
 	e.w.witness.neglected(e)
 	e.w.witness.overdue(e)
+	e.w.witness.abandoned(e)
 	if view := e.n.m.View(); view.PruneNeeded() {
 		e.propose(e.w.encode(command.Request{}, &command.JobPrune{Limit: 20}), func(answer) {})
 	}

@@ -37,6 +37,9 @@ func (w *World) lie() {
 			body.Unordered = append(body.Unordered, l.Jobs...)
 		}
 	}
+	for _, h := range view.Sessions() {
+		body.Sessions = append(body.Sessions, command.SessionSilence{Job: h.Number, SilenceMS: 1 << 40})
+	}
 	e.verdict = true
 	e.propose(w.encode(command.Request{}, body), func(answer) { e.judged() })
 }

@@ -28,7 +28,10 @@ type node struct {
 }
 
 func (w *World) newNode(i int) *node {
-	n := &node{w: w, id: "c" + string(rune('1'+i)), up: true, knows: uint32(1 + w.rng.IntN(2)), heard: map[string]hostHeard{}}
+	n := &node{w: w, id: "c" + string(rune('1'+i)), up: true, knows: 2, heard: map[string]hostHeard{}}
+	if w.rng.IntN(6) == 0 {
+		n.knows = 1
+	}
 	n.wall = time.Duration(w.rng.Int64N(int64(2*time.Second))) - time.Second
 	n.m = n.newMachine()
 	return n

@@ -89,8 +89,8 @@ func (w *World) hostNamed(name string) *host {
 // declares.
 func (o *operator) attend(e *epoch, d *model.Device) {
 	h := o.w.hostNamed(d.Host)
-	if t := h.treeOn(d.Name); t != nil {
-		if o.w.calm && h.record(t.key) == nil {
+	if trees := h.treesOn(d.Name); len(trees) > 0 {
+		if o.w.calm && slices.ContainsFunc(trees, func(t *tree) bool { return h.record(t.key) == nil }) {
 			h.reboot()
 			o.w.after(time.Second, h.startAgent)
 		}

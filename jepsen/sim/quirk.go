@@ -63,6 +63,8 @@ const (
 	QuirkNoExtend
 	// QuirkNoWatchdog: hosts let processes run past their limits.
 	QuirkNoWatchdog
+	// QuirkDeaf: leaders say nothing of the clients of holds.
+	QuirkDeaf
 	// QuirkDamagedCopy: one controller applies a submit as somebody else's. The
 	// witness does not compare that copy, so that checkpoints have to.
 	QuirkDamagedCopy

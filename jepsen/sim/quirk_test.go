@@ -25,6 +25,7 @@ func TestTheWitnessSeesABrokenPart(t *testing.T) {
 		{"hosts that take for told what they said once", QuirkForgetFacts, 1000, "its host says"},
 		{"leaders that order no extension", QuirkNoExtend, 1000, "and its host ended it"},
 		{"hosts without a watchdog", QuirkNoWatchdog, 1000, "past the limit"},
+		{"leaders that listen for no client of a hold", QuirkDeaf, 1000, "the client of a hold is gone"},
 		{"a copy of the table that is damaged", QuirkDamagedCopy, 1000, "says that c2 differs"},
 		{"a machine that withholds no mass write-off", QuirkMachineNoGuard, 1000, "need a person's word"},
 		{"a machine that counts no automatic returns", QuirkMachineFlaps, 1000, "returned by itself"},

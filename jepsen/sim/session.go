@@ -188,7 +188,7 @@ func desired(view *fsm.View, host string) []rc.Desired {
 		}
 		all = append(all, rc.Desired{
 			Job: j.Number, Lease: j.Lease, State: j.State, KillRequested: j.KillRequested, KillReason: j.KillBy,
-			Start: wire.StartJob{Job: j.Number, Lease: j.Lease, Kind: uint8(j.Kind), Devices: j.Devices, MaxRuntimeS: j.MaxRuntimeS},
+			Start: wire.StartJob{Job: j.Number, Lease: j.Lease, Kind: uint8(j.Kind), Devices: j.Devices, MaxRuntimeS: j.MaxRuntimeS, Hold: j.Hold},
 		})
 	}
 	return all

@@ -167,15 +167,22 @@ func (s *step) newJob(j *model.Job) {
 	if j.CeilingAsked {
 		ran = j.MaxRuntimeS
 	}
-	same := known && j.Pinned == spec.Pinned && j.Selector == spec.Selector && j.Priority == spec.Priority && j.Kind == spec.Kind &&
+	target := spec.Pinned
+	if j.Hold != 0 {
+		target = s.entered(j)
+	}
+	same := known && j.Hold == spec.Hold && j.SessionS == spec.SessionS && j.Pinned == target && j.Selector == spec.Selector && j.Priority == spec.Priority && j.Kind == spec.Kind &&
 		j.NoWait == spec.NoWait && ran >= spec.MaxRuntimeS && j.QueuedUptimeMS == s.now.UptimeMS()
 	if !same {
 		s.w.fail("index %d: job %d is not what %s asked for", s.index, j.Number, j.Note)
 	}
-	s.x.servingOf(j)
+	if j.Hold == 0 {
+		s.x.servingOf(j)
+	}
 }
 
 func (s *step) changedJob(was, is *model.Job) {
+	s.sessionOf(was, is)
 	if was != nil && was.State.Terminal() {
 		s.finalJob(was, is)
 		return
@@ -197,6 +204,9 @@ func (s *step) requeued(was *model.Job) {
 	s.x.queuedAt[was.Number] = s.now.UptimeMS()
 	if k, ran := s.x.runs[was.Number]; ran {
 		s.w.fail("law 3: job %d goes back to the queue and has a process under lease %d", was.Number, k.lease)
+	}
+	if was.Hold != 0 {
+		s.w.fail("index %d: job %d inside hold %d goes to the queue", s.index, was.Number, was.Hold)
 	}
 	if was.PlacedTerm != s.term || was.State == model.JobRunning {
 		s.w.fail("index %d: job %d goes back to the queue, placed in term %d, %s", s.index, was.Number, was.PlacedTerm, was.State)

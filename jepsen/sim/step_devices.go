@@ -92,7 +92,7 @@ func (s *step) quarantined(was, is *model.Device) {
 	evidence := true
 	switch is.Reason {
 	case model.ReasonWorkerLost:
-		if s.accepts(detachedWish) {
+		if s.accepts(detachedWish) || s.accepts(endsSessions) {
 			s.holdoffOnly("device " + is.ID + " is out of reach")
 			return
 		}

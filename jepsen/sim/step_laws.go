@@ -148,6 +148,9 @@ func (s *step) order() {
 		if got == nil || got.Lease != e.Lease || !got.State.Active() || d == nil {
 			continue
 		}
+		if got.Hold != 0 {
+			continue // see entered
+		}
 		if s.allocated(e.Job) {
 			s.pastTheQueue(got, d)
 			continue

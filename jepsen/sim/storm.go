@@ -16,6 +16,7 @@ func (w *World) storm(steps int) {
 	kinds := []kind{
 		{34, w.clients.submit},
 		{3, w.clients.allocate},
+		{8, w.clients.inside},
 		{5, w.clients.kill},
 		{4, w.clients.release},
 		{7, w.clients.extend},

@@ -23,6 +23,7 @@ type witness struct {
 	acked   []*submit
 	ends    map[uint64]*model.Job // jobs seen ended
 	pruned  map[uint64]bool
+	beats   map[uint64]beat         // the last word of a hold's client that a leader took
 	runs    map[uint64]jobKey       // jobs that got a process
 	truth   map[jobKey]wire.Outcome // how the host says they ended
 	noStart map[jobKey]bool         // that could not be started
@@ -45,7 +46,7 @@ type witness struct {
 func newWitness(w *World) *witness {
 	return &witness{
 		w: w, last: fsm.New(fsm.Options{}).View(), terms: map[uint64]int64{}, tags: map[string]uint64{},
-		ends: map[uint64]*model.Job{}, pruned: map[uint64]bool{}, runs: map[uint64]jobKey{},
+		ends: map[uint64]*model.Job{}, pruned: map[uint64]bool{}, beats: map[uint64]beat{}, runs: map[uint64]jobKey{},
 		truth: map[jobKey]wire.Outcome{}, noStart: map[jobKey]bool{}, specs: map[string]*command.JobSpec{},
 		effects: map[string]int64{}, granted: map[uint64]time.Duration{}, queuedAt: map[uint64]int64{},
 		aging: model.DefaultSettings().AgingMS, gone: map[string]bool{}, returns: map[string][]int64{}, wroteOff: map[string]int64{}, selectors: map[string]selector.Selector{},
@@ -129,10 +130,13 @@ func (x *witness) trees() {
 				continue // an operator has retired it; nobody can get it
 			}
 			given := h.record(t.key) // one that could not be killed is given up
-			if j := x.last.Job(t.key.job); d != nil && j != nil && d.Lease == t.key.lease && j.MaxRuntimeS > 0 && (given == nil || given.phase != wire.PhaseEnded) {
+			if j := x.last.Job(t.key.job); d != nil && j != nil && d.Lease == t.key.lease && !j.State.Terminal() && j.MaxRuntimeS > 0 && (given == nil || given.phase != wire.PhaseEnded) {
 				if ran, limit := x.w.now-t.started, time.Duration(j.MaxRuntimeS)*time.Second; ran > limit+time.Second {
 					x.w.fail("law 1: %d/%d has run for %v on %s, past the limit of %v", t.key.job, t.key.lease, ran, d.ID, limit)
 				}
+			}
+			if j := x.last.Job(t.key.job); d != nil && d.Lease == t.key.lease && (j == nil || j.State.Terminal()) && d.State != model.DeviceUnhealthy {
+				x.w.fail("law 1: %d/%d has ended and lives on %s, which is %s", t.key.job, t.key.lease, d.ID, deviceText(d))
 			}
 			if d == nil || d.Lease != t.key.lease && d.State != model.DeviceUnhealthy {
 				x.w.fail("law 1: %d/%d lives on %s:%s, and the table has %s", t.key.job, t.key.lease, h.name, t.device, deviceText(d))
@@ -148,11 +152,12 @@ func deviceText(d *model.Device) string {
 	return fmt.Sprintf("%s %s lease %d", d.State, d.Reason, d.Lease)
 }
 
-// spawned tests a process start: alone on its device, and once per job.
+// spawned tests a process start: on its device with nobody but jobs of its lease,
+// and once per job.
 func (x *witness) spawned(h *host, t *tree) {
 	x.w.counts.Processes++
 	for _, other := range h.trees {
-		if other != t && other.device == t.device {
+		if other != t && other.device == t.device && other.key.lease != t.key.lease {
 			x.w.fail("law 1: %d/%d starts on %s:%s beside %d/%d", t.key.job, t.key.lease, h.name, t.device, other.key.job, other.key.lease)
 		}
 	}
@@ -299,9 +304,21 @@ func (x *witness) evidence(e *epoch, sweep *command.Sweep) {
 			}
 		}
 	}
+	for _, u := range sweep.Sessions {
+		b, ok := x.beats[u.Job]
+		if truth := (x.w.now - b.at).Milliseconds(); ok && b.term == e.term && u.SilenceMS > truth {
+			x.w.fail("law 4: %s says that the client of hold %d was silent for %d ms, it was heard %d ms ago", e.n.id, u.Job, u.SilenceMS, truth)
+		}
+	}
 	for _, u := range sweep.Unnamed {
 		at, ok := e.named[u.Lease]
-		if truth := (x.w.now - at).Milliseconds(); ok && u.UnnamedMS > truth {
+		truth := (x.w.now - at).Milliseconds()
+		if l := e.n.m.View().Lease(u.Lease); l != nil && l.Kind == model.KindHold {
+			// A leader looks every second at what the last heartbeat named, and an
+			// outcome that was acked since is not among it any more.
+			truth += (2*time.Second + tickEvery).Milliseconds()
+		}
+		if ok && u.UnnamedMS > truth {
 			x.w.fail("law 4: %s says that lease %d was not named for %d ms, it was %d ms ago", e.n.id, u.Lease, u.UnnamedMS, truth)
 		}
 	}
