@@ -34,6 +34,8 @@ var eventKinds = map[command.EventKind]struct {
 	command.EventJobLateTruth:  {"job.late_truth", kindJobs},
 	command.EventKillRequested: {"job.kill_requested", kindJobs},
 	command.EventJobExtended:   {"job.extended", kindJobs},
+	command.EventHoldSilent:    {"hold.session_silent", kindJobs},
+	command.EventHoldHeard:     {"hold.session_heard", kindJobs},
 
 	command.EventDeviceState:      {"device.state", kindDevices},
 	command.EventDeviceRecovered:  {"device.recovered", kindDevices},

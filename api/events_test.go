@@ -172,13 +172,13 @@ func TestEventsSayWhatHappened(t *testing.T) {
 // TestEveryEventOfTheStateMachineHasAName walks the kinds: a new one must be
 // given a name, or none on purpose.
 func TestEveryEventOfTheStateMachineHasAName(t *testing.T) {
-	for kind := command.EventEpoch; kind <= command.EventNoMajority; kind++ {
+	for kind := command.EventEpoch; kind <= command.EventHoldHeard; kind++ {
 		if _, known := eventKinds[kind]; !known {
 			t.Errorf("kind %d", kind)
 		}
 	}
-	if len(eventKinds) != int(command.EventNoMajority) {
-		t.Errorf("%d kinds named, the state machine has %d", len(eventKinds), command.EventNoMajority)
+	if len(eventKinds) != int(command.EventHoldHeard) {
+		t.Errorf("%d kinds named, the state machine has %d", len(eventKinds), command.EventHoldHeard)
 	}
 }
 
