@@ -134,7 +134,11 @@ func TestAnAgentOfAnEarlierProtocolIsTakenInAndGetsNothingNew(t *testing.T) {
 		w.lead(c1, 5)
 		d := want(1, 10, model.JobRunning)
 		d.Start.MaxRuntimeS = 120
+		inside, ending := want(2, 10, model.JobAssigned), want(3, 10, model.JobAssigned)
+		inside.Start.Hold, ending.Start.Hold, ending.KillRequested = 1, 1, true
 		c1.want(d)
+		c1.want(inside)
+		c1.want(ending)
 		conn, err := w.dial(context.Background(), "c1", false, "box")
 		if err != nil {
 			t.Fatal(err)

@@ -82,6 +82,7 @@ type Contact struct {
 	// welcomes.
 	Attached      bool
 	AttachedSince time.Time // zero unless attached
+	Protocol      int       // that its agent speaks; 0 unless attached
 	DetachedSince time.Time // zero while attached; the epoch's start at the earliest
 	LastHeard     time.Time // by this process, in whatever epoch; zero: never
 	Named         []wire.ReportedJob
@@ -111,7 +112,7 @@ func (h *Hub) Contacts() []Contact {
 	for _, e := range h.hosts {
 		c := Contact{Host: e.host, Instance: e.instance, Named: e.named, WallMS: e.wallMS, LastHeard: e.lastHeard}
 		if e.control != nil {
-			c.Attached, c.AttachedSince = true, e.attachedSince
+			c.Attached, c.AttachedSince, c.Protocol = true, e.attachedSince, e.control.hello.Protocol
 		} else {
 			c.DetachedSince = later(e.detachedSince, h.epochStart)
 		}

@@ -7,6 +7,9 @@ import (
 	"rcd/wire"
 )
 
+// InsideProtocol is the first protocol of agents that run jobs inside a hold.
+const InsideProtocol = 4
+
 // reconcile compares and acts, once. It is called at the welcome, at each
 // heartbeat and at each nudge; what it did already is left alone until
 // resendAfter has passed.
@@ -21,6 +24,9 @@ func (s *controlSession) reconcile(role Role) error {
 				s.started(jobKey{a.Job, a.Lease})
 			}
 			continue
+		}
+		if a.Start != nil && a.Start.Hold != 0 && s.hello.Protocol < InsideProtocol {
+			continue // it would take the job for one with a lease of its own
 		}
 		order, due := s.orderFor(a, role)
 		if !due {

@@ -230,17 +230,23 @@ func (h *Host) Order(_ context.Context, o wire.Order) wire.OrderAck {
 			return wire.OrderAck{Job: h.one(o.Job)}
 		}
 		for _, d := range o.Start.Devices {
-			if o.Lease <= h.begun[d] {
+			if o.Lease < h.begun[d] || o.Lease == h.begun[d] && !h.shares(o) {
 				return wire.OrderAck{Code: wire.OrderStaleLease, Message: "a newer lease has begun"}
 			}
 		}
 		for _, d := range o.Start.Devices {
 			h.begun[d] = o.Lease
 		}
-		h.starts[o.Lease]++
+		if o.Start.Hold == 0 {
+			h.starts[o.Lease]++
+		}
 		h.jobs[o.Job] = &hostJob{start: *o.Start, grown: make(chan struct{})}
 	case wire.OrderKill:
 		j := h.jobs[o.Job]
+		if j == nil && o.Start != nil { // it is never started here
+			j = &hostJob{start: *o.Start, grown: make(chan struct{})}
+			h.jobs[o.Job] = j
+		}
 		if j == nil {
 			return wire.OrderAck{Code: wire.OrderUnknownJob, Message: "no such job here"}
 		}
@@ -253,6 +259,17 @@ func (h *Host) Order(_ context.Context, o wire.Order) wire.OrderAck {
 		}
 	}
 	return wire.OrderAck{Job: h.one(o.Job)}
+}
+
+// shares reports whether a job that is to start under a lease that has begun is
+// the hold of the lease, or inside it.
+func (h *Host) shares(o wire.Order) bool {
+	for _, j := range h.jobs {
+		if j.start.Lease == o.Lease && j.start.Hold == o.Job {
+			return true
+		}
+	}
+	return o.Start.Hold != 0
 }
 
 func (h *Host) one(job uint64) *wire.ReportedJob {
