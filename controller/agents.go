@@ -105,14 +105,25 @@ func desiredOn(view *fsm.View, host string) []session.Desired {
 			continue
 		}
 		all = append(all, session.Desired{
-			Job: j.Number, Lease: j.Lease, State: j.State, KillRequested: j.KillRequested,
+			Job: j.Number, Lease: j.Lease, State: j.State, KillRequested: j.KillRequested, KillReason: killReason(j),
 			Start: wire.StartJob{
 				Job: j.Number, Lease: j.Lease, Kind: uint8(j.Kind), Devices: j.Devices, Command: j.Command, Cwd: j.Cwd,
 				Env: j.Env, Submitter: j.Submitter, MaxRuntimeS: j.MaxRuntimeS, IdleTimeoutS: j.IdleTimeoutS, Stdio: uint8(j.Stdio),
+				Hold: j.Hold,
 			},
 		})
 	}
 	return all
+}
+
+// killReason is what a host is told of why a job ends, and says in its outcome; ""
+// is the word of the ancestor, which its clients know. What it did not have ends
+// for reasons that nobody would guess.
+func killReason(j *model.Job) string {
+	if j.Hold == 0 && j.SessionS == 0 {
+		return ""
+	}
+	return j.KillBy
 }
 
 // Started implements session.Backend.

@@ -33,6 +33,7 @@ type Controller struct {
 
 	role        session.RoleCell
 	live        *session.Liveness
+	heartbeats  *heartbeats
 	reach       *reach
 	clocks      *clocks
 	notify      *notifier
@@ -97,7 +98,7 @@ func New(config Config, deps Deps) (_ *Controller, err error) {
 	c := &Controller{
 		config: config, log: log, identity: identity, web: web,
 		machine: fsm.New(deps.Table), opened: make(chan struct{}),
-		live: session.NewLiveness(time.Now()), reach: newReach(time.Now()), clocks: newClocks(config.NodeID), notify: newNotifier(), events: api.NewEventLog(), verdicts: newVerdictGate(),
+		live: session.NewLiveness(time.Now()), heartbeats: newHeartbeats(time.Now()), reach: newReach(time.Now()), clocks: newClocks(config.NodeID), notify: newNotifier(), events: api.NewEventLog(), verdicts: newVerdictGate(),
 	}
 	c.webhooks = newWebhooks(config, deps, identity.Self().ClusterID == "")
 	if err := checkLevel(identity, c.machine.Knows()); err != nil {

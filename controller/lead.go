@@ -21,6 +21,7 @@ func (c *Controller) lead(ctx context.Context, epoch raftnode.Epoch) error {
 	}
 	c.reach.reset(time.Now())
 	c.live.Reset(time.Now())
+	c.heartbeats.reset(time.Now())
 	c.hub.Reset()
 	c.words.reset()
 	c.doubts.Reset()
@@ -76,6 +77,7 @@ func (c *Controller) judge(ctx context.Context, term uint64) error {
 			c.log.Warn("this process was stopped for a while, silence is counted anew", "for", late)
 			c.keepHeard()
 			c.live.Reset(now)
+			c.heartbeats.reset(now)
 			c.reach.reset(now)
 		}
 		if !c.reach.reachable(now, len(c.voters())/2, unreachableAfter) {
@@ -104,8 +106,12 @@ func (c *Controller) sweep(ctx context.Context, now time.Time, term uint64) {
 	c.live.Attend(contacts)
 	view := c.machine.View()
 	c.dropUnregistered(view, contacts)
+	c.endUnrunnable(ctx, view, contacts)
 	body, worth := c.live.Evidence(now, view, contacts, term, c.hub.Ordered)
-	if !worth && !c.noServeDue(view, now) {
+	if epoch, leading := c.node.Epoch(); leading {
+		body.Sessions = c.heartbeats.evidence(now, epoch.Started, func() sessionTable { return c.machine.View() })
+	}
+	if !worth && len(body.Sessions) == 0 && !c.noServeDue(view, now) {
 		return
 	}
 	result, _, err := c.propose(ctx, body)
