@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"fmt"
 	"strings"
 
 	"rcd/api"
@@ -46,6 +47,8 @@ func (k *webhookKinds) of(view *fsm.View, events []command.Event) []api.OwedWebh
 		switch e.Kind {
 		case command.EventJobEnded:
 			jobWebhook(&w, view.Job(e.Job))
+		case command.EventHoldSilent, command.EventHoldHeard:
+			sessionWebhook(&w, e.Kind, view.Job(e.Job))
 		case command.EventDeviceState:
 			k.deviceWebhook(&w, view.Device(e.Device))
 		case command.EventDeviceRecovered:
@@ -78,6 +81,20 @@ func jobWebhook(w *api.OwedWebhook, j *model.Job) {
 	case j.Kind != model.KindHold && isWatchdog(j.EndReason):
 		w.Event, w.Device = wire.WebhookWatchdogTrip, j.Device()
 	}
+}
+
+// sessionWebhook fills in what is told of the client of a hold.
+func sessionWebhook(w *api.OwedWebhook, kind command.EventKind, hold *model.Job) {
+	if hold == nil {
+		return
+	}
+	w.Job, w.Device = hold.ID(), hold.Device()
+	if kind == command.EventHoldHeard {
+		w.Event, w.Reason = wire.WebhookSessionHeard, "its client has been heard again"
+		return
+	}
+	w.Event = wire.WebhookSessionSilent
+	w.Reason = fmt.Sprintf("no word of its client for half of the %d s after which the hold ends", hold.SessionS)
 }
 
 func isWatchdog(reason string) bool {

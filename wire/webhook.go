@@ -25,6 +25,8 @@ const (
 	WebhookJobLost         = "job_lost"
 	WebhookLeaseExpired    = "lease_expired"
 	WebhookDeviceRecovered = "device_recovered"
+	WebhookSessionSilent   = "hold_session_silent" // the client of a hold has not been heard for half of what ends it
+	WebhookSessionHeard    = "hold_session_heard"
 	WebhookGap             = "webhook_gap" // webhooks between two places of the event log are lost
 )
 
