@@ -57,6 +57,14 @@ type Backend interface {
 	// Attached reports whether a host has a control session with this node.
 	Attached(host string) bool
 
+	// AgentProtocol returns the protocol that the agent of a host speaks, 0
+	// while it has no control session with this node.
+	AgentProtocol(host string) int
+
+	// HearSession takes that the client of a hold with a session has been heard
+	// just now; leader only. It never blocks, and nothing of it is logged.
+	HearSession(hold uint64)
+
 	// Output returns the bytes of a job from offset on; leader only. The row
 	// is the caller's; what becomes of the job later is the backend's to
 	// follow, and so is joining the host's spool again when a link is lost.

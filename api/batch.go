@@ -24,6 +24,9 @@ func (s *server) submitBatch(ctx context.Context, c *call) (reply, error) {
 	if err != nil {
 		return reply{}, err
 	}
+	if err := s.checkHolds(ctx, body.Jobs, request, also); err != nil {
+		return reply{}, err
+	}
 	result, index, err := s.proposeBoth(ctx, request, also, body)
 	if err != nil {
 		return reply{}, err
@@ -47,7 +50,7 @@ func batchSpecs(in wire.BatchRequest) (*command.JobEnqueue, error) {
 		spec, err := jobSpec(one)
 		var no *refusal
 		if errors.As(err, &no) {
-			return nil, refuse(no.status, no.code, "job %d of the array: %s", i+1, no.message)
+			return nil, ofArray(no, i)
 		}
 		if err != nil {
 			return nil, err
@@ -55,4 +58,9 @@ func batchSpecs(in wire.BatchRequest) (*command.JobEnqueue, error) {
 		body.Jobs = append(body.Jobs, spec)
 	}
 	return body, nil
+}
+
+// ofArray says of which job of an array a refusal is.
+func ofArray(no *refusal, i int) *refusal {
+	return refuse(no.status, no.code, "job %d of the array: %s", i+1, no.message)
 }

@@ -210,7 +210,8 @@ func jobsConcern(filter fsm.JobFilter) func(*view) (interest, error) {
 	fits := func(want, is string) bool { return want == "" || is == "" || want == is }
 	return func(*view) (interest, error) {
 		return interest{settle: listSettle, related: func(r *record) bool {
-			return r.ofJobs() && fits(filter.Device, r.device) && fits(filter.Submitter, r.owner)
+			inside := filter.Hold == 0 || r.owner == "" || r.hold == filter.Hold
+			return r.ofJobs() && inside && fits(filter.Device, r.device) && fits(filter.Submitter, r.owner)
 		}}, nil
 	}
 }

@@ -62,6 +62,8 @@ type node struct {
 	read     atomic.Pointer[func() error]
 	detached atomic.Bool
 	panics   atomic.Bool             // whatever it is asked
+	protocol atomic.Int64            // of the host's agent; 0: this release's, below: away
+	beats    atomic.Pointer[uint64]  // the hold whose client was heard last
 	seen     *atomic.Pointer[[]byte] // the command proposed last
 	log      LogPage
 	waiting  string // in no cluster yet: what for

@@ -18,6 +18,7 @@ type cursor struct {
 	Device    string `json:"d,omitempty"`
 	Submitter string `json:"s,omitempty"`
 	State     string `json:"t,omitempty"`
+	Hold      string `json:"h,omitempty"`
 }
 
 // longestCursor bounds what is decoded: names are at most a few hundred bytes.
@@ -40,13 +41,13 @@ func wantsJobs(r *http.Request) (cursor, fsm.JobFilter, error) {
 		return cursor{}, none, err
 	}
 	query := r.URL.Query()
-	list := cursor{Limit: int(limit), Device: query.Get("device"), Submitter: query.Get("submitter"), State: query.Get("state")}
+	list := cursor{Limit: int(limit), Device: query.Get("device"), Submitter: query.Get("submitter"), State: query.Get("state"), Hold: query.Get("hold")}
 	if text := query.Get("cursor"); text != "" {
 		from, ok := parseCursor(text)
 		if !ok {
 			return cursor{}, none, badRequest("the cursor is none of ours; use the next_cursor of the page before, or leave it out to begin with the newest job")
 		}
-		for _, given := range [][2]string{{list.Device, from.Device}, {list.Submitter, from.Submitter}, {list.State, from.State}} {
+		for _, given := range [][2]string{{list.Device, from.Device}, {list.Submitter, from.Submitter}, {list.State, from.State}, {list.Hold, from.Hold}} {
 			if given[0] != "" && given[0] != given[1] {
 				return cursor{}, none, badRequest("the cursor is of a list of other jobs; leave the filters out, or begin anew without the cursor")
 			}
@@ -63,6 +64,13 @@ func wantsJobs(r *http.Request) (cursor, fsm.JobFilter, error) {
 			return cursor{}, none, badRequest("state %q is unknown; use queued, assigned, running, succeeded, failed, killed or lost", list.State)
 		}
 		filter.State = &state
+	}
+	if list.Hold != "" {
+		hold, ok := model.ParseJobID(list.Hold)
+		if !ok {
+			return cursor{}, none, badRequest("hold %q is the ID of nothing; give the whole ID of a hold, as rc jobs prints it", list.Hold)
+		}
+		filter.Hold = hold
 	}
 	return list, filter, nil
 }

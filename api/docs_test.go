@@ -24,6 +24,7 @@ func TestTheRequestsOfTheAPIsPageWork(t *testing.T) {
 		c.must(&command.LabelsReplace{Host: "box", Instance: "agent-1", Sets: []command.DeviceLabels{
 			{Name: "gpu0", Labels: []command.KV{{Key: "vram", Value: "80G"}}},
 		}})
+		c.raise()
 		sent := 0
 		for _, block := range strings.Split(string(text), "```http\n")[1:] {
 			block, _, _ = strings.Cut(block, "```")
@@ -54,7 +55,7 @@ func TestTheRequestsOfTheAPIsPageWork(t *testing.T) {
 			resp.Body.Close()
 			sent++
 		}
-		if sent < 6 || c.jobCount() != 3 {
+		if sent < 10 || c.jobCount() != 5 {
 			t.Errorf("%d requests sent, %d jobs made", sent, c.jobCount())
 		}
 	})

@@ -47,6 +47,7 @@ type record struct {
 	job    uint64
 	state  string // of the job; "" when it is not known
 	owner  string // submitter of the job, "" when it is not known
+	hold   uint64 // that the job runs inside
 	device string // that it is about, of a job the one it has or is pinned to
 	host   string
 	reason string
@@ -241,7 +242,7 @@ func newRecord(table *fsm.View, e command.Event, position int) *record {
 		job: e.Job, device: e.Device, host: e.Host, reason: e.Reason,
 	}
 	if job := table.Job(e.Job); job != nil {
-		r.state, r.owner = job.State.String(), job.Submitter
+		r.state, r.owner, r.hold = job.State.String(), job.Submitter, job.Hold
 		if r.device == "" {
 			r.device = job.Device()
 		}

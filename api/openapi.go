@@ -25,6 +25,8 @@ var edgeStatus = map[string]int{
 	wire.CodeNotFound:       http.StatusNotFound,
 	wire.CodeNoDevice:       http.StatusConflict,
 	wire.CodeNotQueued:      http.StatusConflict,
+	wire.CodeJobEnded:       http.StatusConflict,
+	wire.CodeAgentTooOld:    http.StatusConflict,
 	wire.CodeNotAttachable:  http.StatusBadRequest,
 	wire.CodeNotPlaced:      http.StatusConflict,
 	wire.CodeBodyTooLarge:   http.StatusRequestEntityTooLarge,
@@ -58,7 +60,10 @@ func (r route) allCodes() []string {
 		codes = append(codes, wire.CodeBadRequest, wire.CodeNoLeader, wire.CodeNotInCluster, wire.CodeHalted, wire.CodeOverloaded)
 	}
 	if r.write != nil {
-		codes = append(codes, wire.CodeBodyTooLarge, wire.CodeOutcomeUnknown, string(command.KeyReused), string(command.InternalInvariant))
+		codes = append(codes, wire.CodeBodyTooLarge, wire.CodeOutcomeUnknown)
+	}
+	if r.write != nil && !r.unlogged {
+		codes = append(codes, string(command.KeyReused), string(command.InternalInvariant))
 	}
 	slices.Sort(codes)
 	return slices.Compact(codes)
@@ -151,7 +156,7 @@ func (r route) operation(method, path string, types *schemas) object {
 	for _, p := range r.query {
 		parameters = append(parameters, object{"name": p.name, "in": "query", "description": p.text, "schema": types.of(p.kind)})
 	}
-	if r.write != nil {
+	if r.write != nil && !r.unlogged {
 		parameters = append(parameters, object{
 			"name": wire.HeaderRequestID, "in": "header", "schema": object{"type": "string", "maxLength": command.MaxRequestID - len("h:")},
 			"description": "Names the request: the same one again has the one effect, another under it is refused.",
@@ -167,7 +172,7 @@ func (r route) operation(method, path string, types *schemas) object {
 		op["parameters"] = parameters
 	}
 	if r.request != nil {
-		op["requestBody"] = object{"required": true, "content": object{"application/json": object{"schema": types.of(r.request)}}}
+		op["requestBody"] = object{"required": !r.optional, "content": object{"application/json": object{"schema": types.of(r.request)}}}
 	}
 	return op
 }

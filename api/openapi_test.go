@@ -322,7 +322,7 @@ func TestEveryCodeIsDocumented(t *testing.T) {
 		}
 	}
 	// What only controllers propose never comes back to a caller of the API.
-	internal := codesOf(command.Unscheduled, command.SheetTooLarge, command.FeatureRefused, command.StaleCheckpoint, command.NoDevice, command.NotPlaced)
+	internal := codesOf(command.Unscheduled, command.SheetTooLarge, command.StaleCheckpoint, command.NoDevice, command.NotPlaced)
 	for code := range statusOf {
 		if _, known := documented[string(code)]; !known && !slices.Contains(internal, string(code)) {
 			t.Errorf("code %s of the lease table is in no operation", code)
@@ -370,7 +370,7 @@ func TestEveryFieldIsDocumented(t *testing.T) {
 		wire.Job{}, wire.JobView{}, wire.JobList{}, wire.SubmitRequest{}, wire.BatchRequest{}, wire.Batch{}, wire.KillRequest{},
 		wire.Device{}, wire.DeviceView{}, wire.Label{}, wire.Describe{}, wire.State{}, wire.Explain{}, wire.ExplainedDevice{}, wire.Waiting{},
 		wire.WaitReason{}, wire.WaitDevice{}, wire.ExpectedStart{}, wire.Error{}, wire.Event{}, wire.JobEvent{}, wire.ClusterEvent{}, wire.EventReset{},
-		wire.RaftStatus{}, wire.RaftPeers{}, wire.RaftLog{}, wire.Settings{}, wire.Members{}, wire.Retired{}, wire.Ready{}, wire.Whoami{},
+		wire.RaftStatus{}, wire.RaftPeers{}, wire.RaftLog{}, wire.Settings{}, wire.HeartbeatRequest{}, wire.HeartbeatAnswer{}, wire.Members{}, wire.Retired{}, wire.Ready{}, wire.Whoami{},
 	} {
 		kind := reflect.TypeOf(value)
 		schema, _ := at(theDocument(), "components", "schemas", kind.Name()).(object)

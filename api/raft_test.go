@@ -56,7 +56,8 @@ func sampleLog(t *testing.T) LogPage {
 		{
 			&command.JobEnqueue{Jobs: []command.JobSpec{{Pinned: "box:gpu0", Submitter: "ann@box", Command: []string{"sh", "-c", "echo\nhi"}, Env: map[string]string{"TOKEN": secret, secret: "x"}, Priority: 2, MaxRuntimeS: 60, NoWait: true}}},
 			&command.JobEnqueue{Jobs: []command.JobSpec{{Selector: "vram>=40G", Submitter: "bob", Command: []string{long, long, secret}}, {}}},
-			&command.JobEnqueue{Jobs: []command.JobSpec{{Kind: model.KindHold, Pinned: "box:gpu1", Submitter: "eve", MaxRuntimeS: 600}}},
+			&command.JobEnqueue{Jobs: []command.JobSpec{{Kind: model.KindHold, Pinned: "box:gpu1", Submitter: "eve", MaxRuntimeS: 600, SessionS: 30}}},
+			&command.JobEnqueue{Jobs: []command.JobSpec{{Hold: 4, Submitter: "eve", Command: []string{"nvidia-smi"}}}},
 			&command.JobStart{JobRef: ref, Host: "box"},
 		},
 		{&command.JobFinish{JobRef: ref, Host: "box", ExitCode: &code, Reason: "cancelled", OutputKnown: true, OutputLength: 12, OutputGap: true, Survivors: "pid 9"}},
@@ -66,7 +67,8 @@ func sampleLog(t *testing.T) LogPage {
 		{&command.Sweep{
 			Silent: []command.AgentSilence{{Host: "a", SilenceMS: 10}, {Host: "b", SilenceMS: 300_000}}, Unnamed: []command.LeaseUnnamed{{Lease: 5, UnnamedMS: 1}},
 			Heard: []command.AgentHeard{{Host: "c"}}, Unordered: []uint64{4}, EpochMS: 40_000,
-		}, &command.Sweep{EpochMS: 50_000}},
+		}, &command.Sweep{EpochMS: 50_000},
+			&command.Sweep{EpochMS: 60_000, Sessions: []command.SessionSilence{{Job: 4, SilenceMS: 15_000}, {Job: 6}}}},
 		{&command.JobPrune{Limit: 500},
 			&command.Recover{Host: "box", Instance: "instance-1" + secret, Jobs: []command.JobRef{ref}, Proof: command.Proof{SurvivorsChecked: true}},
 			&command.MemberPut{ID: "c2", Incarnation: "incarnation1" + secret, Supports: 1, Build: "1.2"}, &command.MemberRemove{ID: "c9"},

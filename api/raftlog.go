@@ -139,9 +139,12 @@ func enqueueSummary(b *command.JobEnqueue) string {
 	if j.Kind == model.KindHold {
 		text += "hold "
 	}
-	if j.Pinned != "" {
+	switch {
+	case j.Hold != 0:
+		text += "inside " + model.JobID(j.Hold)
+	case j.Pinned != "":
 		text += "on " + shown(j.Pinned, maxShownText)
-	} else {
+	default:
 		text += "select " + quoted(j.Selector)
 	}
 	text += " for " + quoted(j.Submitter)
@@ -150,6 +153,9 @@ func enqueueSummary(b *command.JobEnqueue) string {
 	}
 	if j.MaxRuntimeS != 0 {
 		text += fmt.Sprintf(" max-runtime=%ds", j.MaxRuntimeS)
+	}
+	if j.SessionS != 0 {
+		text += fmt.Sprintf(" session=%ds", j.SessionS)
 	}
 	if j.NoWait {
 		text += " no-wait"
@@ -202,6 +208,10 @@ func sweepSummary(b *command.Sweep) string {
 	}
 	if n := len(b.Unordered); n > 0 {
 		parts = append(parts, fmt.Sprintf("unordered %d (first %s)", n, model.JobID(b.Unordered[0])))
+	}
+	if n := len(b.Sessions); n > 0 {
+		first := b.Sessions[0]
+		parts = append(parts, fmt.Sprintf("sessions of holds %d (first %s %dms)", n, model.JobID(first.Job), first.SilenceMS))
 	}
 	if len(parts) == 0 {
 		parts = append(parts, "nobody silent, for queued jobs that nobody serves")

@@ -97,6 +97,8 @@ var statusOf = map[command.Code]int{
 	command.NotReleasable:      http.StatusConflict,
 	command.FeatureRefused:     http.StatusConflict,
 	command.StaleCheckpoint:    http.StatusConflict,
+	command.HoldEnded:          http.StatusConflict,
+	command.HoldWaiting:        http.StatusConflict,
 }
 
 // rejected turns the code of a result into a refusal, nil when it was

@@ -21,12 +21,16 @@ type route struct {
 	// local: answered without the lease table, so also without a leader or
 	// halted, and never for want of room.
 	local bool
+	// unlogged, of a write: the leader only remembers it, so that a request ID
+	// has nothing to name.
+	unlogged bool
 
 	summary  string
 	query    []parameter
-	request  any // a value of the body's type; nil: none
-	status   int // of success; 0: 200
-	response any // a value of the answer's type, or a contentType; nil: an empty body
+	request  any  // a value of the body's type; nil: none
+	optional bool // the body may be left out
+	status   int  // of success; 0: 200
+	response any  // a value of the answer's type, or a contentType; nil: an empty body
 	codes    []string
 }
 
@@ -64,7 +68,7 @@ func (s *server) jobRoutes() []route {
 	return []route{
 		{
 			pattern: "POST /v1/jobs", role: RoleClient, write: s.submit,
-			summary: "Submit a job, or a hold. It is placed or queued when the answer comes.",
+			summary: "Submit a job, or a hold. It is placed or queued when the answer comes. One inside a hold of yours is placed at once.",
 			request: wire.SubmitRequest{}, status: http.StatusCreated, response: wire.Job{},
 			codes: append(enqueueCodes(), wire.CodeNoDevice),
 		}, {
@@ -80,6 +84,7 @@ func (s *server) jobRoutes() []route {
 				{"device", "only those on, or pinned to, this device", ""},
 				{"submitter", "only those of this submitter", ""},
 				{"state", "only those in this state", ""},
+				{"hold", "only those inside this hold, by its whole ID", ""},
 				{"cursor", "the next_cursor of the page before, which knows the filters and the limit", ""},
 			}, waitParams...),
 			response: wire.JobList{},
@@ -101,6 +106,11 @@ func (s *server) jobRoutes() []route {
 			pattern: "POST /v1/jobs/{id}/release", role: RoleClient, write: s.release,
 			summary: "Give the lease of a hold, or of a job, back.",
 			request: wire.ReleaseRequest{}, response: wire.Job{}, codes: ownedCodes(command.NotReleasable),
+		}, {
+			pattern: "POST /v1/jobs/{id}/heartbeat", role: RoleClient, write: s.heartbeat, unlogged: true,
+			summary: "Say that the client of a hold with a session is there. Without a word for session_seconds the hold ends.",
+			request: wire.HeartbeatRequest{}, optional: true, response: wire.HeartbeatAnswer{},
+			codes: append(ownedCodes(), wire.CodeJobEnded),
 		}, {
 			pattern: "GET /v1/jobs/{id}/logs", role: RoleClient, read: s.logs,
 			summary: "Read a job's output as plain bytes.",
@@ -249,9 +259,9 @@ func (s *server) edgeRoutes() []route {
 
 // enqueueCodes are why the lease table refuses a job.
 func enqueueCodes() []string {
-	return codesOf(command.BadSelector, command.PriorityOutOfRange, command.UnknownDevice, command.NoMatchingDevice,
+	return append(codesOf(command.BadSelector, command.PriorityOutOfRange, command.UnknownDevice, command.NoMatchingDevice,
 		command.RuntimeAboveLimit, command.LimitExceeded, command.EnvTooLarge, command.QueueFull, command.TooManySelectors,
-		command.NotFound)
+		command.NotFound, command.NotJobOwner, command.HoldEnded, command.HoldWaiting, command.FeatureRefused), wire.CodeAgentTooOld)
 }
 
 // ownedCodes are those of routes that change somebody's job.

@@ -31,7 +31,11 @@ func (s *server) submit(ctx context.Context, c *call) (reply, error) {
 	if err != nil {
 		return reply{}, err
 	}
-	result, index, err := s.proposeBoth(ctx, request, also, &command.JobEnqueue{Jobs: []command.JobSpec{spec}})
+	specs := []command.JobSpec{spec}
+	if err := s.checkHolds(ctx, specs, request, also); err != nil {
+		return reply{}, err
+	}
+	result, index, err := s.proposeBoth(ctx, request, also, &command.JobEnqueue{Jobs: specs})
 	if err != nil {
 		return reply{}, err
 	}
@@ -96,6 +100,10 @@ func jobSpec(in wire.SubmitRequest) (command.JobSpec, error) {
 	if _, err := model.DetachTimeout(in.Env[model.DetachTimeoutEnv]); err != nil {
 		return command.JobSpec{}, badRequest("%s: %v", model.DetachTimeoutEnv, err)
 	}
+	hold, ok := model.ParseJobID(in.Hold)
+	if !ok && in.Hold != "" {
+		return command.JobSpec{}, badRequest("hold %q is the ID of nothing; give the whole ID of a hold of yours, as rc jobs prints it", in.Hold)
+	}
 	return command.JobSpec{
 		Kind:         kind,
 		Pinned:       in.DeviceID,
@@ -111,6 +119,8 @@ func jobSpec(in wire.SubmitRequest) (command.JobSpec, error) {
 		Stdio:        stdio,
 		Note:         in.Reason,
 		NoWait:       in.NoWait,
+		Hold:         hold,
+		SessionS:     in.SessionSeconds,
 	}, nil
 }
 

@@ -57,7 +57,8 @@ func quarantineReason(d *model.Device) string {
 type deviceFacts struct {
 	device  *model.Device
 	lease   *model.Lease // nil: free
-	command []string     // of the job that holds it
+	holder  uint64       // the job that holds it; while others work inside a hold, the hold
+	command []string     // of that job
 	heard   time.Time
 	now     time.Time
 }
@@ -68,11 +69,25 @@ func (v *view) factsOf(d *model.Device) deviceFacts {
 		f.lease = v.Lease(d.Lease)
 	}
 	if f.lease != nil && len(f.lease.Jobs) > 0 {
-		if job := v.Job(f.lease.Jobs[0]); job != nil {
-			f.command = job.Command
-		}
+		f.holder, f.command = v.holderOf(f.lease)
 	}
 	return f
+}
+
+// holderOf returns the job that a lease was given to, and its command. A hold
+// may have ended while what ran inside it is still being ended: the device is
+// the hold's until then.
+func (v *view) holderOf(lease *model.Lease) (uint64, []string) {
+	job := v.Job(lease.Jobs[0])
+	if job != nil && job.Hold != 0 {
+		if hold := v.Job(job.Hold); hold != nil {
+			job = hold
+		}
+	}
+	if job == nil {
+		return lease.Jobs[0], nil
+	}
+	return job.Number, job.Command
 }
 
 // bytes is about what the facts keep from being freed.
@@ -127,8 +142,8 @@ func (f *deviceFacts) view() wire.DeviceView {
 	}
 	out.Holder, out.Kind, out.Reason = f.lease.Holder, f.lease.Kind.String(), f.lease.Note
 	out.ElapsedSeconds = since(time.UnixMilli(f.lease.AcquiredAtMS))
-	if len(f.lease.Jobs) > 0 {
-		out.JobID = model.JobID(f.lease.Jobs[0])
+	if f.holder != 0 {
+		out.JobID = model.JobID(f.holder)
 	}
 	out.Command = f.command
 	return out

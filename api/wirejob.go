@@ -60,6 +60,11 @@ func wireJob(j *model.Job) wire.Job {
 		StartedAt:          optionalTime(j.StartedAtMS),
 		FinishedAt:         optionalTime(j.FinishedAtMS),
 		LateExitCode:       optionalCode(j.LateExitCode),
+		SessionSeconds:     j.SessionS,
+		SessionSilent:      j.SessionSilent,
+	}
+	if j.Hold != 0 {
+		out.Hold = model.JobID(j.Hold)
 	}
 	if out.Command == nil {
 		out.Command = []string{}

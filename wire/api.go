@@ -233,6 +233,8 @@ const (
 	CodeNotAttachable  = "not_attachable"  // 400: the job has neither terminal nor pipe
 	CodeNotPlaced      = "not_placed"      // 409: the job has no host yet
 	CodeNotQueued      = "not_queued"      // 409: only a queued job waits
+	CodeJobEnded       = "job_ended"       // 409: it has no session any more
+	CodeAgentTooOld    = "agent_too_old"   // 409: the host's agent runs nothing inside a hold
 	CodeStoreError     = "store_error"     // 500
 )
 
