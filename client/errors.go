@@ -25,6 +25,9 @@ var (
 	// ordinary failure to kill.
 	ErrNotCancellable = errors.New("job not cancellable")
 
+	// ErrJobEnded: the hold whose session was to be kept alive has ended.
+	ErrJobEnded = errors.New("job has ended")
+
 	// ErrNotFound: there is no such job, device or node.
 	ErrNotFound = errors.New("not found")
 
@@ -65,6 +68,8 @@ func (e *APIError) Is(target error) bool {
 		return e.Code == wire.CodeNoDevice
 	case ErrNotCancellable:
 		return e.Code == codeNotCancellable
+	case ErrJobEnded:
+		return e.Code == wire.CodeJobEnded
 	case ErrNotFound:
 		return e.Status == http.StatusNotFound && e.Code != codeUnknownRoute || e.Code == wire.CodeNotFound
 	case ErrForbidden:

@@ -11,7 +11,8 @@ import (
 	"rcd/wire"
 )
 
-// SubmitOptions describe a job. Exactly one of DeviceID and Selector is given.
+// SubmitOptions describe a job. Exactly one of DeviceID, Selector and Hold is
+// given.
 type SubmitOptions struct {
 	DeviceID  string
 	Selector  string // picks a device by its labels
@@ -31,6 +32,12 @@ type SubmitOptions struct {
 	Kind   string
 	Reason string // of a hold
 	Stdio  string // "", "tty" or "pipe"
+	// Hold is the ID of a hold of the same submitter that is assigned or running:
+	// the job runs inside it, at once, and ends with it.
+	Hold string
+	// Session, of a hold, in whole seconds (rounded up): it ends once no
+	// Heartbeat has come for so long. Zero: it ends by itself only at MaxRuntime.
+	Session time.Duration
 
 	// RequestID names this submit, so that repeating it, from another process
 	// too, has one effect; "" makes a new one. Under a known ID another body
@@ -59,6 +66,7 @@ func (o SubmitOptions) request() wire.SubmitRequest {
 		Submitter: o.Submitter, IdempotencyKey: o.IdempotencyKey, Priority: o.Priority,
 		MaxRuntimeSeconds: seconds(o.MaxRuntime), IdleTimeoutSeconds: seconds(o.IdleTimeout),
 		NoWait: o.NoWait, Kind: o.Kind, Reason: o.Reason, Stdio: o.Stdio,
+		Hold: o.Hold, SessionSeconds: seconds(o.Session),
 	}
 }
 
@@ -131,6 +139,7 @@ type JobsOptions struct {
 	Device    string
 	Submitter string
 	State     string
+	Hold      string // only jobs inside this hold, by its whole ID
 	// Cursor is the NextCursor of the page before; the filters may then be left
 	// out, and must else be the same.
 	Cursor string
@@ -156,4 +165,20 @@ func (c *Client) Kill(ctx context.Context, id, submitter string) error {
 	}
 	return c.do(ctx, call{method: http.MethodPost, path: jobPath(id, "/kill"), body: body,
 		requestID: NewRequestID(), patience: c.patience}, nil)
+}
+
+// Heartbeat says in the name of submitter that the client of a hold with a
+// session is there, and returns how the hold stands. A third of SessionSeconds
+// is a good time between two. It is no change, and costs the cluster no entry of
+// its log. ErrJobEnded means that the hold has ended.
+func (c *Client) Heartbeat(ctx context.Context, id, submitter string) (*wire.HeartbeatAnswer, error) {
+	body, err := json.Marshal(wire.HeartbeatRequest{Submitter: submitter})
+	if err != nil {
+		return nil, fmt.Errorf("encode heartbeat: %w", err)
+	}
+	var out wire.HeartbeatAnswer
+	if err := c.do(ctx, call{method: http.MethodPost, path: jobPath(id, "/heartbeat"), body: body, patience: c.patience}, &out); err != nil {
+		return nil, err
+	}
+	return &out, nil
 }

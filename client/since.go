@@ -109,7 +109,7 @@ func (c *Client) JobsSince(ctx context.Context, o JobsOptions, s Since) (*wire.J
 	if o.Limit != 0 {
 		q.Set("limit", strconv.Itoa(o.Limit))
 	}
-	for key, value := range map[string]string{"device": o.Device, "submitter": o.Submitter, "state": o.State, "cursor": o.Cursor} {
+	for key, value := range map[string]string{"device": o.Device, "submitter": o.Submitter, "state": o.State, "hold": o.Hold, "cursor": o.Cursor} {
 		if value != "" {
 			q.Set(key, value)
 		}
