@@ -397,7 +397,7 @@ func TestTheFeatureLevelIsRaisedByEveryMembersWordAndAnOlderBuildIsRefused(t *te
 func TestAControllerThatIsGoneLeavesTheRecord(t *testing.T) {
 	inFleet(t, func(t *testing.T, f *fleet) {
 		f.eventually("three on record", func() bool { return f.kinds()["member.put"] == 3 })
-		ghost, err := command.Encode(command.Request{}, &command.MemberPut{ID: "c9", Incarnation: "gone", Supports: 1})
+		ghost, err := command.Encode(command.Request{}, &command.MemberPut{ID: "c9", Incarnation: "gone", Supports: fsm.LevelInside})
 		if err != nil {
 			t.Fatal(err)
 		}
