@@ -177,6 +177,7 @@ func TestWorkInsideAHoldIsRefusedWithWhatToDo(t *testing.T) {
 	field := func(body, name, value string) string {
 		return strings.Replace(body, "{", `{"`+name+`":`+value+`,`, 1)
 	}
+	array := func(bodies ...string) string { return `{"jobs":[` + strings.Join(bodies, ",") + `]}` }
 	refused := func(t *testing.T, c *cluster, body string, status int, code, says string) {
 		t.Helper()
 		for _, asked := range []string{"c1", "c2"} {
@@ -195,6 +196,7 @@ func TestWorkInsideAHoldIsRefusedWithWhatToDo(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *cluster) {
 		proposals := c.proposals.Load()
 		refused(t, c, submitHold, 409, "feature_not_supported", "upgrade every controller")
+		refused(t, c, array(submitInside), 409, "feature_not_supported", "upgrade every controller")
 		refused(t, c, submitInside, 409, "feature_not_supported", "upgrade every controller")
 		if c.proposals.Load() != proposals {
 			t.Error("it was proposed, and a controller of an earlier release would have halted")
@@ -216,8 +218,18 @@ func TestWorkInsideAHoldIsRefusedWithWhatToDo(t *testing.T) {
 		refused(t, c, field(submitInside, "session_seconds", "30"), 400, "bad_request", "hold")
 		refused(t, c, strings.Replace(submitHold, `"session_seconds":30`, `"session_seconds":14`, 1), 400, "bad_request", "15")
 		refused(t, c, strings.Replace(submitHold, `"session_seconds":30`, `"session_seconds":3601`, 1), 400, "bad_request", "3600")
-		refused(t, c, `{"jobs":[`+submitInside+","+of("j-3")+`]}`, 409, "hold_waiting", "ob 2 of the array")
+		refused(t, c, array(submitInside, of("j-3")), 409, "hold_waiting", "ob 2 of the array")
+		refused(t, c, array(submitInside, strings.Replace(submitInside, "ann", "bob", 1)), 403, "not_job_owner", "ob 2 of the array")
+		refused(t, c, array(slices.Repeat([]string{submitInside}, 65)...), 409, "hold_full", "64")
 
+		for range 64 {
+			c.nodes["c3"].submit(submitInside)
+		}
+		refused(t, c, submitInside, 409, "hold_full", "wait until some have ended")
+		for job := range uint64(64) {
+			c.start(job + 4)
+			c.finish(job+4, command.EndExited, 0, "")
+		}
 		taken := c.nodes["c2"].submit(submitInside, "Idempotency-Key", "k")
 		c.nodes["c1"].protocol.Store(3)
 		refused(t, c, submitInside, 409, "agent_too_old", "upgrade the agent on box")
@@ -228,6 +240,7 @@ func TestWorkInsideAHoldIsRefusedWithWhatToDo(t *testing.T) {
 		c.nodes["c1"].protocol.Store(0)
 		c.nodes["c1"].do("POST", "/v1/jobs/j-1/kill", clientToken, beatOfAnn)
 		refused(t, c, submitInside, 409, "hold_ended", "make a new one")
+		refused(t, c, array(submitInside), 409, "hold_ended", "make a new one")
 	})
 }
 

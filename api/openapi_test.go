@@ -322,7 +322,7 @@ func TestEveryCodeIsDocumented(t *testing.T) {
 		}
 	}
 	// What only controllers propose never comes back to a caller of the API.
-	internal := codesOf(command.Unscheduled, command.SheetTooLarge, command.StaleCheckpoint, command.NoDevice, command.NotPlaced)
+	internal := codesOf(command.Unscheduled, command.SheetTooLarge, command.StaleCheckpoint, command.LimitExceeded, command.NoDevice, command.NotPlaced)
 	for code := range statusOf {
 		if _, known := documented[string(code)]; !known && !slices.Contains(internal, string(code)) {
 			t.Errorf("code %s of the lease table is in no operation", code)

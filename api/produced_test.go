@@ -153,11 +153,8 @@ var unseen = map[string]string{
 	"GET /v1/whoami 500 store_error": "see there",
 	"Job.devices":                    "no job has several devices yet",
 
-	"Job.hold":                               "jobs inside a hold are not served yet",
-	"POST /v1/jobs 400 limit_exceeded":       "it bounds those",
-	"POST /v1/jobs:batch 400 limit_exceeded": "it bounds those",
-	"Job.session_seconds":                    "sessions of holds are not served yet",
-	"Job.session_silent":                     "see there",
+	"POST /v1/jobs/{id}/heartbeat 504":                 "only if the leader changes under one that a follower has handed on",
+	"POST /v1/jobs/{id}/heartbeat 504 outcome_unknown": "see there",
 }
 
 // holes lists what the document declares and nobody has seen.

@@ -99,6 +99,7 @@ var statusOf = map[command.Code]int{
 	command.StaleCheckpoint:    http.StatusConflict,
 	command.HoldEnded:          http.StatusConflict,
 	command.HoldWaiting:        http.StatusConflict,
+	command.HoldFull:           http.StatusConflict,
 }
 
 // rejected turns the code of a result into a refusal, nil when it was

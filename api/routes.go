@@ -260,8 +260,8 @@ func (s *server) edgeRoutes() []route {
 // enqueueCodes are why the lease table refuses a job.
 func enqueueCodes() []string {
 	return append(codesOf(command.BadSelector, command.PriorityOutOfRange, command.UnknownDevice, command.NoMatchingDevice,
-		command.RuntimeAboveLimit, command.LimitExceeded, command.EnvTooLarge, command.QueueFull, command.TooManySelectors,
-		command.NotFound, command.NotJobOwner, command.HoldEnded, command.HoldWaiting, command.FeatureRefused), wire.CodeAgentTooOld)
+		command.RuntimeAboveLimit, command.EnvTooLarge, command.QueueFull, command.TooManySelectors,
+		command.NotFound, command.NotJobOwner, command.HoldEnded, command.HoldWaiting, command.HoldFull, command.FeatureRefused), wire.CodeAgentTooOld)
 }
 
 // ownedCodes are those of routes that change somebody's job.

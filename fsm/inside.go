@@ -85,9 +85,9 @@ func (t *txn) checkRoomInside(rows []model.Job) answer {
 		loads[hold] = l
 		switch {
 		case l.jobs > maxInside:
-			return refuse(command.LimitExceeded, "At most %d jobs run inside hold %s at a time; wait until some have ended.", maxInside, model.JobID(hold))
+			return refuse(command.HoldFull, "At most %d jobs run inside hold %s at a time; wait until some have ended.", maxInside, model.JobID(hold))
 		case l.bytes > maxInsideBytes:
-			return refuse(command.LimitExceeded, "The jobs inside hold %s may take %d bytes in all; wait until some have ended, or shrink environments and commands.", model.JobID(hold), maxInsideBytes)
+			return refuse(command.HoldFull, "The jobs inside hold %s may take %d bytes in all; wait until some have ended, or shrink environments and commands.", model.JobID(hold), maxInsideBytes)
 		}
 	}
 	return answer{}

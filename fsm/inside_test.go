@@ -135,7 +135,7 @@ func TestWhoMayRunInsideAHold(t *testing.T) {
 		many[i] = inside(h)
 	}
 	l.ok(submit(many...))
-	l.refused(command.LimitExceeded, submit(inside(h)))
+	l.refused(command.HoldFull, submit(inside(h)))
 	below := began(t)
 	below.ok(register("box", "i1", spec("gpu0", 0)))
 	old := below.queued(holdOf("box:gpu0", 60))

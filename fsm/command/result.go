@@ -49,6 +49,7 @@ const (
 	StaleCheckpoint  Code = "stale_checkpoint"      // at or below the last one
 	HoldEnded        Code = "hold_ended"            // the hold to run inside has ended, or is being ended
 	HoldWaiting      Code = "hold_waiting"          // the hold to run inside has no device yet
+	HoldFull         Code = "hold_full"             // as many jobs run inside it as may
 )
 
 // Result is the answer to one command, the same on every replica. Answers are
