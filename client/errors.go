@@ -27,6 +27,10 @@ var (
 
 	// ErrJobEnded: the hold whose session was to be kept alive has ended.
 	ErrJobEnded = errors.New("job has ended")
+	// ErrHoldEnded: the hold that a job was to run inside has ended, or is being
+	// ended. ErrHoldWaiting: it is still queued, and has no device yet.
+	ErrHoldEnded   = errors.New("hold has ended")
+	ErrHoldWaiting = errors.New("hold is still queued")
 
 	// ErrNotFound: there is no such job, device or node.
 	ErrNotFound = errors.New("not found")
@@ -70,6 +74,10 @@ func (e *APIError) Is(target error) bool {
 		return e.Code == codeNotCancellable
 	case ErrJobEnded:
 		return e.Code == wire.CodeJobEnded
+	case ErrHoldEnded:
+		return e.Code == codeHoldEnded
+	case ErrHoldWaiting:
+		return e.Code == codeHoldWaiting
 	case ErrNotFound:
 		return e.Status == http.StatusNotFound && e.Code != codeUnknownRoute || e.Code == wire.CodeNotFound
 	case ErrForbidden:
@@ -78,9 +86,13 @@ func (e *APIError) Is(target error) bool {
 	return false
 }
 
-// codeNotCancellable is the state machine's code; its package is none of a
-// client's business.
-const codeNotCancellable = "not_cancellable"
+// Codes of the state machine, whose package is none of a client's business.
+const (
+	codeNotCancellable = "not_cancellable"
+	codeHoldEnded      = "hold_ended"
+	codeHoldWaiting    = "hold_waiting"
+	codeJobEnded       = "job_ended"
+)
 
 // codeUnknownRoute is for a controller that does not know a request at all: it
 // says nothing about what the request named.
