@@ -14,11 +14,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// input is rc's stdin, read so that a read can be ended.
+type input struct {
+	fd   int
+	wake [2]int // a pipe whose end frees a blocked read
+}
+
 // terminal is the one that rc's stdin is on.
 type terminal struct {
-	fd    int
+	input
 	saved unix.Termios
-	wake  [2]int // a pipe whose end frees a blocked read
 }
 
 // rawTerminal is the terminal that is not as it was, for the way out that
@@ -30,20 +35,33 @@ func isTerminal(fd int) bool {
 	return err == nil
 }
 
+// openInput takes stdin.
+func openInput() (*input, error) {
+	i := &input{fd: int(os.Stdin.Fd())}
+	if err := unix.Pipe(i.wake[:]); err != nil {
+		return nil, fmt.Errorf("make pipe: %w", err)
+	}
+	unix.CloseOnExec(i.wake[0])
+	unix.CloseOnExec(i.wake[1])
+	return i, nil
+}
+
+func (i *input) close() {
+	_ = unix.Close(i.wake[0])
+	_ = unix.Close(i.wake[1])
+}
+
 // openTerminal takes stdin, which must be a terminal, and leaves it as it is.
 func openTerminal() (*terminal, error) {
-	t := &terminal{fd: int(os.Stdin.Fd())}
-	settings, err := unix.IoctlGetTermios(t.fd, getTermios)
+	settings, err := unix.IoctlGetTermios(int(os.Stdin.Fd()), getTermios)
 	if err != nil {
 		return nil, fmt.Errorf("stdin is no terminal: %w", err)
 	}
-	t.saved = *settings
-	if err := unix.Pipe(t.wake[:]); err != nil {
-		return nil, fmt.Errorf("make pipe: %w", err)
+	i, err := openInput()
+	if err != nil {
+		return nil, err
 	}
-	unix.CloseOnExec(t.wake[0])
-	unix.CloseOnExec(t.wake[1])
-	return t, nil
+	return &terminal{input: *i, saved: *settings}, nil
 }
 
 // raw has every key go to the job as it is, until restore.
@@ -71,8 +89,7 @@ func restoreTerminal() {
 // close lets go of the terminal, restored.
 func (t *terminal) close() {
 	restoreTerminal()
-	_ = unix.Close(t.wake[0])
-	_ = unix.Close(t.wake[1])
+	t.input.close()
 }
 
 // size returns the terminal's, false if it has none.
@@ -84,17 +101,26 @@ func (t *terminal) size() (cols, rows uint16, ok bool) {
 	return w.Col, w.Row, true
 }
 
-// read returns what is typed, or ctx's error soon after that ends. io.EOF: the
-// terminal is gone.
-func (t *terminal) read(ctx context.Context, p []byte) (int, error) {
-	defer context.AfterFunc(ctx, func() { _, _ = unix.Write(t.wake[1], []byte{0}) })()
+// read returns what comes next, or ctx's error soon after that ends. io.EOF: no
+// more comes, or the terminal is gone.
+func (i *input) read(ctx context.Context, p []byte) (int, error) {
+	woken := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(woken)
+		_, _ = unix.Write(i.wake[1], []byte{0})
+	})
+	defer func() {
+		if !stop() {
+			<-woken // else it might write to what the pipe's number has become
+		}
+	}()
 	for {
-		fds := []unix.PollFd{{Fd: int32(t.fd), Events: unix.POLLIN}, {Fd: int32(t.wake[0]), Events: unix.POLLIN}}
+		fds := []unix.PollFd{{Fd: int32(i.fd), Events: unix.POLLIN}, {Fd: int32(i.wake[0]), Events: unix.POLLIN}}
 		if _, err := unix.Poll(fds, -1); err != nil {
 			if errors.Is(err, unix.EINTR) {
 				continue
 			}
-			return 0, fmt.Errorf("wait for the terminal: %w", err)
+			return 0, fmt.Errorf("wait for stdin: %w", err)
 		}
 		if ctx.Err() != nil {
 			return 0, context.Cause(ctx)
@@ -102,7 +128,7 @@ func (t *terminal) read(ctx context.Context, p []byte) (int, error) {
 		if fds[0].Revents == 0 {
 			continue
 		}
-		n, err := unix.Read(t.fd, p)
+		n, err := unix.Read(i.fd, p)
 		switch {
 		case errors.Is(err, unix.EINTR), errors.Is(err, unix.EAGAIN):
 		case n <= 0:
