@@ -25,9 +25,14 @@ func (a *app) values(node *kong.Node, v *kong.Value) []candidate {
 		return words(strings.Split(v.Enum, ",")...)
 	}
 	switch v.Name {
-	case "job", "jobs", "hold":
+	case "job", "jobs":
 		return a.jobCandidates(node.Name)
+	case "hold", "in":
+		return a.holdCandidates()
 	case "device":
+		if node.Name == "describe" {
+			return append(a.deviceCandidates(), a.jobCandidates(node.Name)...)
+		}
 		return a.deviceCandidates()
 	case "host":
 		return a.hostCandidates()
@@ -87,6 +92,26 @@ func (a *app) jobCandidates(verb string) []candidate {
 			}
 			for _, job := range jobs {
 				list = append(list, candidate{job.ID, jobAbout(&job)})
+			}
+		}
+		return nil
+	})
+	return list
+}
+
+// holdCandidates lists the submitter's own holds that have not ended.
+func (a *app) holdCandidates() []candidate {
+	var list []candidate
+	a.ask(func(c *client.Client) error {
+		for _, state := range []string{"running", "assigned", "queued"} {
+			jobs, err := c.Jobs(a.ctx, client.JobsOptions{Limit: maxCandidates, State: state, Submitter: a.conf.submitter})
+			if err != nil {
+				return err
+			}
+			for _, job := range jobs {
+				if job.Kind == kindHold {
+					list = append(list, candidate{job.ID, withNote(job.State, firstOf(job.DeviceID, job.Selector)+": "+job.Reason)})
+				}
 			}
 		}
 		return nil

@@ -12,18 +12,19 @@ import (
 )
 
 type describeCmd struct {
-	Device string `arg:"" help:"Device ID, host:name, or the beginning of one (3 characters or more)."`
+	Device string `arg:"" help:"Device ID, host:name, or the beginning of one (3 characters or more); or the ID of a job or a hold."`
 	format
 }
 
 // Help is shown by rc describe --help.
 func (describeCmd) Help() string {
-	return `Shows all that is known of one device: who has it, why it is out of the pool and what brings it back, its labels, the usage sheet that its host has written for those who use it, and its last jobs, which -o wide shows in full.
+	return `Shows all that is known of one device: who has it, why it is out of the pool and what brings it back, its labels, the usage sheet that its host has written for those who use it, and its last jobs, which -o wide shows in full. Of a job, what became of it; of a hold also what runs inside and has run.
 
 Examples:
 
     rc describe box:gpu0
-    rc describe box:gpu0 -o json`
+    rc describe box:gpu0 -o json
+    rc describe j-48213`
 }
 
 func (v *describeCmd) Run(a *app) error {
@@ -32,6 +33,9 @@ func (v *describeCmd) Run(a *app) error {
 		return err
 	}
 	defer c.Close()
+	if jobID.MatchString(v.Device) {
+		return v.job(a, c)
+	}
 	id, err := resolveDevice(a, c, v.Device)
 	if err != nil {
 		return err

@@ -36,9 +36,9 @@ var exitCodes = []struct {
 	{exitOK, "done; of a job: it succeeded"},
 	{exitNoCode, "of a job only: it ended without an exit code (killed, lost, cancelled before it started), or with a multiple of 256; of several under `wait`: not all succeeded"},
 	{exitUsage, "the command line cannot be meant, or a controller refuses what it asks for as malformed or out of range"},
-	{exitNotFound, "no such job, device, controller, context or setting; no device that the selector matches"},
+	{exitNotFound, "no such job, device, controller, context or setting; no device that the selector matches; a hold to work in that has ended"},
 	{exitUnreachable, "no controller answers, or none knows a leader; whether a change happened all the same is said"},
-	{exitBusy, "busy: no free device under `--no-wait`, or the queue is full"},
+	{exitBusy, "busy: no free device, or a hold that is still queued, under `--no-wait`; or the queue is full"},
 	{exitForbidden, "the token is unknown or does not allow it, or the job is somebody else's"},
 	{exitDeadline, "the time given with `--timeout` is over"},
 	{exitFailed, "rc failed: nothing else in this table, a device in the wrong state for example, or stdout that nobody reads any more"},
@@ -75,6 +75,11 @@ type busyError string
 
 func (e busyError) Error() string { return string(e) }
 
+// deniedError is what is somebody else's.
+type deniedError string
+
+func (e deniedError) Error() string { return string(e) }
+
 // codesOfAbsence are refusals of a request, not of a path, that name something
 // that is not there. The state machine's package is none of rc's business.
 var codesOfAbsence = map[string]bool{
@@ -88,6 +93,7 @@ func codeOf(err error) int {
 		usage   *usageError
 		absent  absentError
 		busy    busyError
+		denied  deniedError
 		refusal *client.APIError
 	)
 	switch {
@@ -97,13 +103,13 @@ func codeOf(err error) int {
 		return int(code)
 	case errors.As(err, &usage):
 		return exitUsage
-	case errors.As(err, &absent), errors.Is(err, client.ErrNotFound):
+	case errors.As(err, &absent), errors.Is(err, client.ErrNotFound), errors.Is(err, client.ErrHoldEnded):
 		return exitNotFound
-	case errors.As(err, &busy), errors.Is(err, client.ErrNoDevice):
+	case errors.As(err, &busy), errors.Is(err, client.ErrNoDevice), errors.Is(err, client.ErrHoldWaiting):
 		return exitBusy
 	case errors.Is(err, client.ErrUnreachable):
 		return exitUnreachable
-	case errors.Is(err, client.ErrForbidden):
+	case errors.As(err, &denied), errors.Is(err, client.ErrForbidden):
 		return exitForbidden
 	case !errors.As(err, &refusal):
 		return exitFailed

@@ -71,6 +71,7 @@ func failureOf(err error) failure {
 		usage   *usageError
 		absent  absentError
 		busy    busyError
+		denied  deniedError
 		outage  *client.OutageError
 		refusal *client.APIError
 	)
@@ -82,6 +83,8 @@ func failureOf(err error) failure {
 		return failure{Code: wire.CodeNotFound, Message: absent.Error()}
 	case errors.As(err, &busy):
 		return failure{Code: wire.CodeNoDevice, Message: busy.Error()}
+	case errors.As(err, &denied):
+		return failure{Code: "not_job_owner", Message: denied.Error(), Hint: hints[exitForbidden]}
 	case errors.As(err, &outage):
 		return failure{Code: outage.Code(), Message: outage.Message(), Hint: outage.Hint(),
 			RetryAfter: seconds(outage.RetryAfter().Seconds()), RequestID: outage.RequestID}

@@ -33,6 +33,7 @@ import (
 //	behind              its output has ended, and its end is never reported
 //	stalled             the first look after its output gets no answer, and it has ended then
 //	numb                the first change of it has its effect and gets no answer
+//	cat                 prints its stdin, of which only a pipe has any
 //	id:ID               has this ID
 //	after:N             seen running N times before it ends
 //	away                its host is out of reach when it is killed
@@ -50,8 +51,9 @@ type controller struct {
 	requests map[string]*fakeJob
 	// hanging counts the streams that got to a hang, looks those at queued jobs,
 	// views those at running ones, muted the requests left without an answer,
-	// shown the answers of routes that only show something.
-	hanging, looks, views, muted, shown int
+	// shown the answers of routes that only show something, beats the heartbeats
+	// of holds.
+	hanging, looks, views, muted, shown, beats int
 }
 
 type fakeJob struct {
@@ -74,7 +76,9 @@ func newController() *controller {
 	mux.HandleFunc("POST /v1/jobs/{id}/kill", c.kill)
 	mux.HandleFunc("POST /v1/jobs/{id}/release", c.release)
 	mux.HandleFunc("POST /v1/jobs/{id}/extend", c.extend)
+	mux.HandleFunc("POST /v1/jobs/{id}/heartbeat", c.heartbeat)
 	mux.HandleFunc("GET /v1/jobs/{id}/stream", c.stream)
+	mux.HandleFunc("GET /v1/jobs/{id}/attach", c.attach)
 	mux.HandleFunc("GET /v1/events", c.events)
 	mux.HandleFunc("GET /v1/", c.fixture)
 	mux.HandleFunc("DELETE /v1/devices/{id}", retire)
@@ -131,7 +135,11 @@ func (c *controller) submit(w http.ResponseWriter, r *http.Request) {
 		ID: fmt.Sprintf("j-%d", len(c.jobs)+1), Kind: "job", Command: req.Command, Cwd: req.Cwd, Env: req.Env, Reason: req.Reason,
 		Submitter: req.Submitter, Priority: req.Priority, Selector: req.Selector, DeviceID: req.DeviceID,
 		MaxRuntimeSeconds: req.MaxRuntimeSeconds, SubmittedAt: now, QueuedAt: &now, State: "queued",
+		Stdio: req.Stdio, SessionSeconds: req.SessionSeconds,
 	}}
+	if req.Hold != "" && !c.enter(w, &req, job) {
+		return
+	}
 	if earlier := c.requests[r.Header.Get(wire.HeaderRequestID)]; earlier != nil {
 		reply(w, 201, earlier.Job)
 		return
@@ -342,7 +350,9 @@ func (c *controller) list(w http.ResponseWriter, r *http.Request) {
 	list := wire.JobList{Jobs: []wire.Job{}}
 	q := r.URL.Query()
 	for i := len(c.jobs) - 1; i >= 0 && len(list.Jobs) < number(q.Get("limit")); i-- {
-		if job := c.jobs[i].Job; q.Get("state") == "" || q.Get("state") == job.State {
+		job := c.jobs[i].Job
+		fits := func(name, value string) bool { return q.Get(name) == "" || q.Get(name) == value }
+		if fits("state", job.State) && fits("device", job.DeviceID) && fits("submitter", job.Submitter) {
 			list.Jobs = append(list.Jobs, job)
 		}
 	}
@@ -363,6 +373,7 @@ func (c *controller) kill(w http.ResponseWriter, r *http.Request) {
 		refuse(w, 409, "not_cancellable", "the job has ended: "+job.State)
 	default:
 		job.kill("killed by " + req.Submitter)
+		c.emptied(job)
 		c.numb(job, r)
 	}
 }
@@ -399,6 +410,8 @@ type script struct {
 	at         int
 	offset     int64
 	flooded    int
+	input      *fakeInput // of an attached job, and how far it has been read
+	read       int
 }
 
 const floodLine = "fifteen letters\n"
@@ -435,6 +448,15 @@ func (s *script) Next(ctx context.Context) (relay.Record, error) {
 			if s.firstCut() {
 				time.Sleep(50 * time.Millisecond) // what came before is out
 				s.abort()
+			}
+		case "cat":
+			if s.input != nil {
+				s.at--
+				record, err := s.cat(ctx)
+				if record != nil || err != nil {
+					return record, err
+				}
+				s.at++
 			}
 		case "hang":
 			if !s.follow {

@@ -53,6 +53,7 @@ func (c *controller) release(w http.ResponseWriter, r *http.Request) {
 	defer c.mu.Unlock()
 	if job := c.own(w, r, req.Submitter, "not_releasable"); job != nil {
 		job.kill("released by " + req.Submitter)
+		c.emptied(job)
 		if !c.numb(job, r) {
 			reply(w, 200, job.Job)
 		}

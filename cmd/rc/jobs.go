@@ -66,6 +66,7 @@ func jobListing(now time.Time) listing[wire.Job] {
 			{"ORIGIN", wideOnly, func(j wire.Job) string { return j.Origin }},
 			{"PRIORITY", wideOnly, func(j wire.Job) string { return strconv.Itoa(j.Priority) }},
 			{"SELECTOR", wideOnly, func(j wire.Job) string { return j.Selector }},
+			{"HOLD", wideOnly, func(j wire.Job) string { return j.Hold }},
 			{"COMMAND", narrowOnly, func(j wire.Job) string { return commandLine(j.Command) }},
 			{"COMMAND", wideOnly, func(j wire.Job) string { return wholeCommand(j.Command) }},
 		},

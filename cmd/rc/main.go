@@ -18,11 +18,12 @@ type cli struct {
 	Ps       psCmd       `cmd:"" help:"List what runs and what is queued."`
 	Devices  devicesCmd  `cmd:"" help:"List the devices and who holds them."`
 	Jobs     jobsCmd     `cmd:"" help:"List jobs, ended ones too, newest first."`
-	Describe describeCmd `cmd:"" help:"Show all that is known of a device: holder, labels, usage sheet, last jobs."`
+	Describe describeCmd `cmd:"" help:"Show all that is known of a device (holder, labels, usage sheet, last jobs), or of a job."`
 	Logs     logsCmd     `cmd:"" help:"Print the output of a job."`
 	Attach   attachCmd   `cmd:"" help:"Watch a job's output or terminal from the beginning, or take the terminal over."`
 	Wait     waitCmd     `cmd:"" help:"Wait until jobs have ended, or have their devices."`
 	Hold     holdCmd     `cmd:"" help:"Take a device for yourself, without a job."`
+	Exec     execCmd     `cmd:"" help:"Run a command, or a shell, on a device that you hold."`
 	Extend   extendCmd   `cmd:"" help:"Lengthen the limit of a job or a hold."`
 	Release  releaseCmd  `cmd:"" help:"Give a device back before a hold, or a job, has ended."`
 	Kill     killCmd     `cmd:"" help:"End a job, or take it out of the queue."`

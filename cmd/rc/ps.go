@@ -82,6 +82,7 @@ func psListing(now time.Time) listing[psJob] {
 			{"STARTED", wideOnly, func(j psJob) string { return ago(j.StartedAt, now) }},
 			{"PRIORITY", wideOnly, func(j psJob) string { return strconv.Itoa(j.Priority) }},
 			{"SELECTOR", wideOnly, func(j psJob) string { return j.Selector }},
+			{"HOLD", wideOnly, func(j psJob) string { return j.Hold }},
 			{"COMMAND", narrowOnly, func(j psJob) string { return commandLine(j.Command) }},
 			{"COMMAND", wideOnly, func(j psJob) string { return wholeCommand(j.Command) }},
 		},

@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 //	exits CODE rc ARGS…   the command ends with this code
 //	follow N rc ARGS…     Ctrl-C after N lines; they are in the files out and err
 //	await WHAT N          the controller has seen N of them: looks at queued
-//	                      jobs, views of running ones, or hanging streams
+//	                      jobs, views of running ones, hanging streams, or heartbeats
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir:           "testdata",
@@ -89,7 +89,7 @@ func await(ts *testscript.TestScript, neg bool, args []string) {
 	want, _ := strconv.Atoi(args[1])
 	for deadline := time.Now().Add(awaitWithin); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
 		c.mu.Lock()
-		seen := map[string]int{"looks": c.looks, "views": c.views, "hanging": c.hanging}[args[0]]
+		seen := map[string]int{"looks": c.looks, "views": c.views, "hanging": c.hanging, "beats": c.beats}[args[0]]
 		c.mu.Unlock()
 		if seen >= want {
 			return

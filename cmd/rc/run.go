@@ -27,6 +27,7 @@ const (
 type runCmd struct {
 	Device      string        `short:"d" placeholder:"DEV" help:"Device ID, host:name."`
 	Select      string        `placeholder:"SEL" help:"Choose a device by its labels, e.g. vram>=40G,rack=r3."`
+	In          string        `placeholder:"HOLD" help:"Run inside a hold of yours, beside what runs there: its ID, or its device."`
 	Explain     bool          `help:"With --select: say what would match and when it would start, and submit nothing."`
 	Cwd         string        `placeholder:"DIR" help:"Working directory on the device host."`
 	Env         []string      `placeholder:"K=V" sep:"none" help:"Set a variable for the job; may be repeated."`
@@ -35,8 +36,8 @@ type runCmd struct {
 	MaxRuntime  time.Duration `placeholder:"D" help:"End the job after this time, e.g. 90m."`
 	IdleTimeout time.Duration `placeholder:"D" help:"End the job after this time without output."`
 	GraceSignal graceSignal   `placeholder:"S" help:"Warn the job by a signal before its runtime limit, e.g. USR1@2m; without a value TERM@30s."`
-	Timeout     time.Duration `placeholder:"D" help:"Cancel the job if it is still queued after this time."`
-	NoWait      bool          `help:"Fail at once if no device is free."`
+	Timeout     time.Duration `placeholder:"D" help:"Cancel the job if it is still queued after this time; with --in, give up if the hold is."`
+	NoWait      bool          `help:"Fail at once if no device is free; with --in, if the hold is still queued."`
 	Merge       bool          `help:"Print the job's stderr on stdout, too, in the order it came."`
 	Detach      bool          `help:"Print the job's ID and end; the job goes its way, queued or running."`
 	RequestID   string        `placeholder:"ID" help:"Name this submit: another run under the same name joins the same job."`
@@ -44,11 +45,24 @@ type runCmd struct {
 	// DetachTimeout is as model.DetachTimeout reads it.
 	DetachTimeout string   `placeholder:"D" help:"With --tty: end the job when nobody has been attached for this time (10m); 0 is never."`
 	Command       []string `arg:"" optional:"" passthrough:"" help:"Command and arguments, after --."`
+
+	exec    bool // it is rc exec: it has rc's stdin and ends with rc
+	noStdin bool
+}
+
+// verb is what the user has typed.
+func (v *runCmd) verb() string {
+	if v.exec {
+		return "exec"
+	}
+	return "run"
 }
 
 // Help is shown by rc run --help.
 func (runCmd) Help() string {
 	return `Waits in the queue if it must, and says why and until when at most; prints what the job prints (stdout and stderr each to its own) and exits with the job's exit code, or with 1 if the job ended without one. A controller that dies in between costs nothing but a line on stderr. Ctrl-C cancels a queued job; a running one goes on, and rc says how to look at it again. With --tty every key goes to the job, Ctrl-C too; type ~. at the beginning of a line to leave it running (~~ is a ~).
+
+With --in the job runs on the device of a hold of yours, at once, as often as wanted, and ends with the hold at the latest; it is a job like any other, with output that is kept. See also rc exec.
 
 Examples:
 
@@ -57,6 +71,8 @@ Examples:
     rc run -d box:gpu0 --max-runtime 2h --grace-signal=USR1@5m -- python train.py
     rc run -d box:gpu0 --tty
     rc run -d box:gpu0 --tty --detach-timeout 2h -- python
+    rc run --in j-48213 -- python train.py
+    rc run --in j-48213 --detach -- python train.py
     rc run --select rack=r3 --explain
     rc run --select 'vram>=40G' --max-runtime 12h --explain`
 }
@@ -65,19 +81,27 @@ Examples:
 // job's environment.
 func (v *runCmd) check() (map[string]string, error) {
 	refuse := func(format string, args ...any) (map[string]string, error) {
-		return nil, &usageError{text: fmt.Sprintf(format, args...), verb: "run"}
+		return nil, &usageError{text: fmt.Sprintf(format, args...), verb: v.verb()}
 	}
 	switch {
+	case v.In != "" && (v.Device != "" || v.Select != "" || v.Explain):
+		return refuse("a job in a hold has the hold's device; leave out --device, --select and --explain, or --in")
+	case v.In != "" && v.Priority != 0:
+		return refuse("--priority is for the queue, and a job in a hold does not queue")
 	case v.Device != "" && v.Select != "":
 		return refuse("give --device or --select, not both")
-	case v.Device == "" && v.Select == "":
+	case v.Device == "" && v.Select == "" && v.In == "":
 		return refuse("say where: --device host:name, or --select SELECTOR")
 	case v.Explain && v.Select == "":
 		return refuse("--explain needs --select")
 	case v.DetachTimeout != "" && !v.TTY:
 		return refuse("--detach-timeout needs --tty")
+	case len(v.Command) == 0 && v.exec && !v.TTY:
+		return refuse("no command; put it after --, or give --tty for a shell")
 	case len(v.Command) == 0 && !v.Explain && !v.TTY:
 		return refuse("no command; put it after --")
+	case v.noStdin && v.TTY:
+		return refuse("--tty is there to type; leave out --no-stdin")
 	case v.Timeout < 0:
 		return refuse("--timeout cannot be negative")
 	case v.Detach && v.Timeout > 0:
@@ -108,7 +132,7 @@ func (v *runCmd) check() (map[string]string, error) {
 func (v *runCmd) Run(a *app) error {
 	if len(v.Command) > 0 && strings.HasPrefix(v.Command[0], "-") {
 		if v.Command[0] != "--" {
-			return &usageError{text: fmt.Sprintf("unknown flag %s; a command that begins with - goes after --", v.Command[0]), verb: "run"}
+			return &usageError{text: fmt.Sprintf("unknown flag %s; a command that begins with - goes after --", v.Command[0]), verb: v.verb()}
 		}
 		v.Command = v.Command[1:]
 	}
@@ -125,24 +149,38 @@ func (v *runCmd) Run(a *app) error {
 		return v.explain(a, c)
 	}
 	stdio := ""
-	if v.TTY {
+	switch {
+	case v.TTY:
 		if err := v.onTerminal(a, env); err != nil {
 			return err
 		}
-		stdio = "tty"
+		stdio = stdioTTY
+	case v.exec && !v.noStdin && stdinHasData():
+		stdio = stdioPipe
 	}
-	r := &runner{app: a, client: c, tty: v.TTY, detachAfter: v.DetachTimeout, target: firstOf(v.Device, v.Select), timeout: v.Timeout, merge: v.Merge,
-		submitter: firstOf(v.As, a.conf.submitter), begun: time.Now()}
+	r := &runner{app: a, client: c, stdio: stdio, detachAfter: v.DetachTimeout, target: firstOf(v.Device, v.Select), timeout: v.Timeout, merge: v.Merge,
+		submitter: firstOf(v.As, a.conf.submitter), begun: time.Now(), exec: v.exec}
 	r.interrupted = r.cancelOrDetach
 	if v.RequestID == "" {
 		v.RequestID = client.NewRequestID()
 	}
-	return r.run(v.Detach, client.SubmitOptions{
+	o := client.SubmitOptions{
 		DeviceID: v.Device, Selector: v.Select, Command: v.Command, Cwd: v.Cwd, Env: env,
 		Submitter: r.submitter, Priority: int(v.Priority), MaxRuntime: v.MaxRuntime, IdleTimeout: v.IdleTimeout,
 		NoWait: v.NoWait, Stdio: stdio, RequestID: v.RequestID,
-	})
+	}
+	if v.In != "" {
+		o.NoWait = false // of the hold, which is seen to before
+		return r.runInside(v.In, v.NoWait, v.Detach, o)
+	}
+	return r.run(v.Detach, o)
 }
+
+// What a job's standard streams may be joined to, beside nothing.
+const (
+	stdioTTY  = "tty"
+	stdioPipe = "pipe"
+)
 
 // runner takes one job from its submit to its exit code.
 type runner struct {
@@ -152,7 +190,9 @@ type runner struct {
 	target      string        // what the job was submitted to, in words
 	timeout     time.Duration // most time in the queue, 0: no limit
 	merge       bool          // the job's stderr goes to stdout, too
-	tty         bool          // the job is on a terminal
+	stdio       string        // "", or what the job's stdin is joined to
+	hold        string        // that the job runs inside, "" for none
+	exec        bool          // the job ends with rc, and rc talks only when it must
 	detachAfter string        // for how long that may be unattended, as it was asked for
 	begun       time.Time
 	job         *wire.Job // as last seen, nil before the submit was answered
@@ -188,10 +228,15 @@ func (r *runner) run(detach bool, o client.SubmitOptions) error {
 	if r.job.StartedAt == nil && client.Terminal(r.job) {
 		return r.exit() // it never ran, so there is nothing to print
 	}
-	r.app.say("job %s on %s", r.job.ID, r.job.DeviceID)
+	if !r.exec {
+		r.app.say("job %s on %s", r.job.ID, r.job.DeviceID)
+	}
 	show := r.follow
-	if r.tty {
+	switch r.stdio {
+	case stdioTTY:
 		show = r.attach
+	case stdioPipe:
+		show = r.pipe
 	}
 	if err := show(); err != nil {
 		return err
@@ -243,10 +288,7 @@ func (r *runner) stream() (client.StreamEnd, error) {
 	}
 	_, end, err := r.client.Stream(r.app.ctx, r.job.ID, client.StreamOptions{
 		Stdout: r.app.stdout, Stderr: stderr,
-		Gap: func(g client.Gap) error {
-			r.app.say("%d bytes of output are missing (offset %d to %d): %s", g.To-g.From, g.From, g.To, g.Cause)
-			return nil
-		},
+		Gap: r.gap,
 	})
 	switch {
 	case err == nil && !end.Complete:
@@ -254,9 +296,14 @@ func (r *runner) stream() (client.StreamEnd, error) {
 	case err != nil && r.app.interrupted():
 		return end, r.interrupted()
 	case err != nil && brokenPipe(err):
-		return end, r.leave(err, "nobody reads its output here any more")
+		return end, r.unread(err)
 	}
 	return end, err
+}
+
+func (r *runner) gap(g client.Gap) error {
+	r.app.say("%d bytes of output are missing (offset %d to %d): %s", g.To-g.From, g.From, g.To, g.Cause)
+	return nil
 }
 
 // follow is stream for whom the job's end matters: that the way to its output
@@ -289,6 +336,14 @@ func (r *runner) exit() error {
 func (r *runner) leave(err error, why string) error {
 	r.app.say("job %s goes on without rc: %s. Look: %s   End it: rc kill %s", r.job.ID, why, r.look(), r.job.ID)
 	return exitError(codeOf(err))
+}
+
+// unread ends rc when nobody reads what the job prints here any more.
+func (r *runner) unread(err error) error {
+	if r.exec {
+		return r.endExec("nobody reads its output here any more", codeOf(err))
+	}
+	return r.leave(err, "nobody reads its output here any more")
 }
 
 // detach ends rc once the job is submitted, with its ID for a script and what

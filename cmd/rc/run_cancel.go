@@ -13,8 +13,11 @@ import (
 
 // cancelOrDetach ends rc run after Ctrl-C: a queued job is cancelled, because
 // nobody waits for it any more; a running one goes on, because work is lost
-// otherwise.
+// otherwise. That of rc exec ends.
 func (r *runner) cancelOrDetach() error {
+	if r.exec {
+		return r.endExec("interrupted", exitInterrupted)
+	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.app.ctx), lastLook)
 	defer cancel()
 	id := r.job.ID
@@ -75,7 +78,7 @@ func (r *runner) cancelIfQueued(ctx context.Context) (asked bool, err error) {
 func (r *runner) takeBack(o client.SubmitOptions, err error) error {
 	var outage *client.OutageError
 	if errors.As(err, &outage) && !outage.Unknown {
-		r.app.say("interrupted; nothing was submitted")
+		r.app.say("interrupted; nothing was submitted%s", r.holdGoesOn())
 		return exitError(exitInterrupted)
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.app.ctx), lastLook)
@@ -86,7 +89,7 @@ func (r *runner) takeBack(o client.SubmitOptions, err error) error {
 	}
 	switch {
 	case r.job != nil && (asked || err == nil):
-		r.app.say("interrupted; %s", becameOf(r.job))
+		r.app.say("interrupted; %s%s", becameOf(r.job), r.holdGoesOn())
 	case r.job != nil:
 		r.app.say("interrupted; job %s may be queued or running. Look: %s   End it: rc kill %s", r.job.ID, r.look(), r.job.ID)
 	default:

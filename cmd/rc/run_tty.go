@@ -17,7 +17,7 @@ var shell = []string{"sh", "-c", "if command -v bash >/dev/null 2>&1; then exec 
 func (v *runCmd) onTerminal(a *app, env map[string]string) error {
 	t, err := openTerminal()
 	if err != nil {
-		return &usageError{text: "--tty needs a terminal on stdin; without it rc run prints what the command prints", verb: "run"}
+		return &usageError{text: "--tty needs a terminal on stdin; without it rc " + v.verb() + " prints what the command prints", verb: v.verb()}
 	}
 	defer t.close()
 	if len(v.Command) == 0 {
@@ -49,7 +49,7 @@ func (r *runner) attach() error {
 	case err != nil && r.app.interrupted():
 		return r.interrupted()
 	case brokenPipe(err):
-		return r.leave(err, "nobody reads its output here any more")
+		return r.unread(err)
 	case err != nil:
 		r.app.say("terminal lost: %s", sentence(err))
 	case !end.Complete:
@@ -60,7 +60,7 @@ func (r *runner) attach() error {
 
 // look is the command that shows the job's output again.
 func (r *runner) look() string {
-	if r.tty {
+	if r.stdio != "" {
 		return "rc attach " + r.job.ID
 	}
 	return "rc logs -f " + r.job.ID
