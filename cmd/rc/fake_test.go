@@ -33,6 +33,7 @@ import (
 //	behind              its output has ended, and its end is never reported
 //	stalled             the first look after its output gets no answer, and it has ended then
 //	numb                the first change of it has its effect and gets no answer
+//	old                 knows no sessions of holds
 //	cat                 prints its stdin, of which only a pipe has any
 //	id:ID               has this ID
 //	after:N             seen running N times before it ends
@@ -147,6 +148,9 @@ func (c *controller) submit(w http.ResponseWriter, r *http.Request) {
 	c.requests[r.Header.Get(wire.HeaderRequestID)] = job
 	if req.Kind == kindHold {
 		job.Kind, job.Command, job.steps = kindHold, []string{"hold"}, strings.Fields(req.Reason)
+	}
+	if step(job.steps, "old") != nil {
+		job.SessionSeconds = 0
 	}
 	if id := step(job.steps, "id"); id != nil {
 		job.ID = id[0]

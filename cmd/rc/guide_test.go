@@ -13,7 +13,7 @@ import (
 // choose what to read by it.
 const skillHead = `---
 name: leasing-a-gpu
-description: Lease a GPU, board or box exclusively with the rc command line and run work on it. Use when work needs a GPU or other shared device of an rc cluster - claiming one, queueing with a deadline, reading a device's usage sheet, following a job, telling a failed program from a failed host, and giving everything back.
+description: Lease a GPU, board or box exclusively with the rc command line and run work on it. Use when work needs a GPU or other shared device of an rc cluster - claiming one, queueing with a deadline, reading a device's usage sheet, following a job, working inside a hold, telling a failed program from a failed host, and giving everything back.
 ---
 
 `

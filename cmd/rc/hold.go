@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"rcd/client"
@@ -17,6 +18,9 @@ type holdCmd struct {
 	Timeout time.Duration `placeholder:"D" help:"Give up if the device cannot be had within this time."`
 	NoWait  bool          `help:"Fail at once if no device is free."`
 	Detach  bool          `help:"Print the hold's ID and end; the hold goes its way, queued or held."`
+	Session bool          `help:"Tie the hold to this rc: when rc is gone, or nobody hears it any more, the hold ends."`
+	// SessionTimeout is 0 where it is not given.
+	SessionTimeout time.Duration `placeholder:"D" help:"With --session: for how long the hold outlives the last word of rc, 15s to 1h (60s)."`
 }
 
 // Help is shown by rc hold --help.
@@ -25,11 +29,15 @@ func (holdCmd) Help() string {
 
 With --detach nobody stays: the hold ends at its time, or with rc release.
 
+With --session the hold lives no longer than rc: whichever way rc ends, killed or with its whole machine, the device is free --session-timeout after its last word at the latest, and at once after Ctrl-C, SIGTERM or the end of its terminal. --ttl stays the cap. rc says so when no controller has answered for half of that time, and a change of controllers costs none of it.
+
 Examples:
 
     rc hold box:gpu0 --ttl 2h --reason profiling
     rc hold --select 'vram>=40G' --ttl 30m --reason 'driver test' --timeout 10m
-    rc hold box:gpu0 --ttl 2h --reason profiling --detach`
+    rc hold box:gpu0 --ttl 2h --reason profiling --detach
+    rc hold box:gpu0 --ttl 8h --reason 'bisecting' --session
+    rc hold box:gpu0 --ttl 8h --reason 'bisecting' --session --session-timeout 5m`
 }
 
 func (v *holdCmd) Run(a *app) error {
@@ -46,17 +54,25 @@ func (v *holdCmd) Run(a *app) error {
 	case v.Detach && v.Timeout > 0:
 		return refuse("--timeout needs somebody who waits; leave out --detach, or use rc wait --for scheduled --timeout after it")
 	}
-	c, err := a.client()
+	session, err := v.session()
+	if err != nil {
+		return err
+	}
+	c, err := a.clientFor(session)
 	if err != nil {
 		return err
 	}
 	defer c.Close()
-	h := &holder{runner: runner{app: a, client: c, target: firstOf(v.Device, v.Select), timeout: v.Timeout,
+	if session > 0 {
+		stop := a.alsoOnHangup()
+		defer stop()
+	}
+	h := &holder{session: session, runner: runner{app: a, client: c, target: firstOf(v.Device, v.Select), timeout: v.Timeout,
 		submitter: firstOf(v.As, a.conf.submitter), begun: time.Now()}}
 	h.interrupted = h.giveBack
 	return h.run(v.Detach, client.SubmitOptions{
 		DeviceID: v.Device, Selector: v.Select, Submitter: h.submitter, Kind: kindHold, Reason: v.Reason,
-		MaxRuntime: v.TTL, NoWait: v.NoWait, RequestID: client.NewRequestID(),
+		MaxRuntime: v.TTL, NoWait: v.NoWait, Session: session, RequestID: client.NewRequestID(),
 	})
 }
 
@@ -66,13 +82,21 @@ const kindHold = "hold"
 // holder takes one hold from its submit to its end.
 type holder struct {
 	runner
-	device string    // as told, "" before
-	until  time.Time // as told, zero before
+	device  string        // as told, "" before
+	until   time.Time     // as told, zero before
+	session time.Duration // for how long the hold outlives rc's last word; 0: it does not depend on rc
 }
 
 func (h *holder) run(detach bool, o client.SubmitOptions) error {
 	if err := h.submit(o); err != nil {
 		return err
+	}
+	if h.session > 0 {
+		stop, err := h.keepSession()
+		if err != nil {
+			return err
+		}
+		defer stop()
 	}
 	if detach {
 		return h.detach("Wait until you have it: rc wait --for scheduled %[1]s   End it: rc release %[1]s")
@@ -145,7 +169,11 @@ func (h *holder) giveBack() error {
 		h.app.say("interrupted; hold %s had ended: %s", id, holdEnd(h.job))
 	default:
 		h.app.say("interrupted; hold %s could not be released: %s", id, sentence(err))
-		h.app.say("it lasts until its time is up. End it: rc release %s", id)
+		until := "lasts until its time is up"
+		if h.session > 0 {
+			until = fmt.Sprintf("ends without rc, within %s", h.session)
+		}
+		h.app.say("it %s. End it: rc release %s", until, id)
 	}
 	return exitError(exitInterrupted)
 }

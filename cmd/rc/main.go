@@ -114,14 +114,15 @@ const helpWidth = 100
 
 // client makes the client of all verbs.
 func (a *app) client() (*client.Client, error) {
+	return a.newClient(client.Options{Notify: func(n client.Notice) { a.say("%s", n) }})
+}
+
+func (a *app) newClient(o client.Options) (*client.Client, error) {
 	if a.conf.err != nil {
 		return nil, a.conf.err
 	}
-	c, err := client.New(client.Options{
-		Controllers: a.conf.controllers,
-		Token:       a.conf.token,
-		Notify:      func(n client.Notice) { a.say("%s", n) },
-	})
+	o.Controllers, o.Token = a.conf.controllers, a.conf.token
+	c, err := client.New(o)
 	if err != nil {
 		return nil, &usageError{text: a.conf.from.controllers + ": " + err.Error()}
 	}

@@ -53,6 +53,33 @@ func interruptible(parent context.Context) (ctx context.Context, stop func()) {
 	}
 }
 
+// alsoOnHangup makes the end of rc's terminal an interruption for a verb that
+// must not end without a word, until stop. Started with nohup, rc outlives it.
+func (a *app) alsoOnHangup() (stop func()) {
+	if signal.Ignored(syscall.SIGHUP) {
+		return func() {}
+	}
+	ctx, cancel := context.WithCancelCause(a.ctx)
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP)
+	done, stopped := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(stopped)
+		select {
+		case <-hangups:
+			cancel(errInterrupted)
+		case <-done:
+		}
+	}()
+	a.ctx = ctx
+	return func() {
+		signal.Stop(hangups)
+		close(done)
+		<-stopped
+		cancel(context.Canceled)
+	}
+}
+
 // onlyWatched ends a verb that changes nothing after Ctrl-C.
 func (a *app) onlyWatched(what string) error {
 	return a.leaveOff(fmt.Sprintf("interrupted; rc only watched %s, and has changed nothing", what), "")
