@@ -1,8 +1,7 @@
 package main
 
 import (
-	"context"
-	"fmt"
+	"os/exec"
 	"time"
 
 	"rcd/client"
@@ -21,6 +20,7 @@ type holdCmd struct {
 	Session bool          `help:"Tie the hold to this rc: when rc is gone, or nobody hears it any more, the hold ends."`
 	// SessionTimeout is 0 where it is not given.
 	SessionTimeout time.Duration `placeholder:"D" help:"With --session: for how long the hold outlives the last word of rc, 15s to 1h (60s)."`
+	Command        []string      `arg:"" optional:"" passthrough:"" help:"With --session: a command of this machine to run while the device is held, after --."`
 }
 
 // Help is shown by rc hold --help.
@@ -29,19 +29,24 @@ func (holdCmd) Help() string {
 
 With --detach nobody stays: the hold ends at its time, or with rc release.
 
-With --session the hold lives no longer than rc: whichever way rc ends, killed or with its whole machine, the device is free --session-timeout after its last word at the latest, and at once after Ctrl-C, SIGTERM or the end of its terminal. --ttl stays the cap. rc says so when no controller has answered for half of that time, and a change of controllers costs none of it.
+With --session the hold lives no longer than rc: whichever way rc ends, killed or with its whole machine, the device is free --session-timeout after its last word at the latest, and at once after Ctrl-C, SIGTERM or the end of its terminal. --ttl stays the cap. rc says so when no controller has answered for half of that time, and a change of controllers costs none of it. A command, which runs here and finds the hold's ID in RC_HOLD_ID, is what the hold is for then: when it has ended, rc gives the device back and exits with its code; when the hold ends before it, it gets SIGTERM.
 
 Examples:
 
     rc hold box:gpu0 --ttl 2h --reason profiling
     rc hold --select 'vram>=40G' --ttl 30m --reason 'driver test' --timeout 10m
     rc hold box:gpu0 --ttl 2h --reason profiling --detach
-    rc hold box:gpu0 --ttl 8h --reason 'bisecting' --session
-    rc hold box:gpu0 --ttl 8h --reason 'bisecting' --session --session-timeout 5m`
+    rc hold box:gpu0 --ttl 8h --reason bisecting --session
+    rc hold box:gpu0 --ttl 8h --reason bisecting --session --session-timeout 5m
+    rc hold box:gpu0 --ttl 1h --reason tests --session -- sh -c 'rc exec $RC_HOLD_ID -- nvidia-smi'`
 }
 
 func (v *holdCmd) Run(a *app) error {
 	refuse := func(text string) error { return &usageError{text: text, verb: "hold"} }
+	cmd, err := v.command()
+	if err != nil {
+		return err
+	}
 	switch {
 	case (v.Device == "") == (v.Select == ""):
 		return refuse("name one device, host:name, or give --select SELECTOR")
@@ -67,7 +72,7 @@ func (v *holdCmd) Run(a *app) error {
 		stop := a.alsoOnHangup()
 		defer stop()
 	}
-	h := &holder{session: session, runner: runner{app: a, client: c, target: firstOf(v.Device, v.Select), timeout: v.Timeout,
+	h := &holder{session: session, command: cmd, runner: runner{app: a, client: c, target: firstOf(v.Device, v.Select), timeout: v.Timeout,
 		submitter: firstOf(v.As, a.conf.submitter), begun: time.Now()}}
 	h.interrupted = h.giveBack
 	return h.run(v.Detach, client.SubmitOptions{
@@ -84,6 +89,7 @@ type holder struct {
 	runner
 	device  string        // as told, "" before
 	until   time.Time     // as told, zero before
+	command *exec.Cmd     // of this machine, to run while the device is held; nil for none
 	session time.Duration // for how long the hold outlives rc's last word; 0: it does not depend on rc
 }
 
@@ -104,7 +110,11 @@ func (h *holder) run(detach bool, o client.SubmitOptions) error {
 	if err := h.waitInQueue(); err != nil {
 		return err
 	}
-	view, err := h.client.Watch(h.app.ctx, h.job.ID, h.look)
+	until := h.look
+	if h.command != nil {
+		until = func(view *wire.JobView) bool { return h.look(view) || view.Job.State == "running" }
+	}
+	view, err := h.client.Watch(h.app.ctx, h.job.ID, until)
 	switch {
 	case err != nil && h.app.interrupted():
 		return h.interrupted()
@@ -112,6 +122,8 @@ func (h *holder) run(detach bool, o client.SubmitOptions) error {
 		h.app.say("%s", sentence(err))
 		h.app.say("hold %s goes on without rc. Look: rc wait %s   End it: rc release %s", h.job.ID, h.job.ID, h.job.ID)
 		return exitError(codeOf(err))
+	case !client.Terminal(&view.Job):
+		return h.during(h.command)
 	}
 	h.app.say("hold %s ended: %s", view.Job.ID, holdEnd(&view.Job))
 	if code := endCode(&view.Job); code != exitOK {
@@ -156,24 +168,6 @@ func endCode(job *wire.Job) int {
 
 // giveBack ends rc hold after Ctrl-C: whoever wanted the device has gone.
 func (h *holder) giveBack() error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(h.app.ctx), lastLook)
-	defer cancel()
-	id := h.job.ID
-	asked, err := h.giveUp(ctx)
-	switch {
-	case asked && client.Terminal(h.job) && reported(h.job):
-		h.app.say("interrupted; hold %s is released", id)
-	case asked:
-		h.app.say("interrupted; %s", becameOf(h.job))
-	case err == nil:
-		h.app.say("interrupted; hold %s had ended: %s", id, holdEnd(h.job))
-	default:
-		h.app.say("interrupted; hold %s could not be released: %s", id, sentence(err))
-		until := "lasts until its time is up"
-		if h.session > 0 {
-			until = fmt.Sprintf("ends without rc, within %s", h.session)
-		}
-		h.app.say("it %s. End it: rc release %s", until, id)
-	}
+	h.release("interrupted; ")
 	return exitError(exitInterrupted)
 }
