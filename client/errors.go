@@ -27,10 +27,6 @@ var (
 
 	// ErrJobEnded: the hold whose session was to be kept alive has ended.
 	ErrJobEnded = errors.New("job has ended")
-	// ErrHoldEnded: the hold that a job was to run inside has ended, or is being
-	// ended. ErrHoldWaiting: it is still queued, and has no device yet.
-	ErrHoldEnded   = errors.New("hold has ended")
-	ErrHoldWaiting = errors.New("hold is still queued")
 
 	// ErrNotFound: there is no such job, device or node.
 	ErrNotFound = errors.New("not found")
@@ -41,6 +37,11 @@ var (
 	// ErrUnreachable: no controller gave an answer. See OutageError for
 	// whether a change may have happened all the same.
 	ErrUnreachable = errors.New("no controller answers")
+
+	// ErrHoldEnded: the hold that a job was to run inside has ended, or is being
+	// ended. ErrHoldWaiting: it is still queued, and has no device yet.
+	ErrHoldEnded   = errors.New("hold has ended")
+	ErrHoldWaiting = errors.New("hold is still queued")
 )
 
 // APIError is a controller's refusal: nothing was changed.
@@ -74,14 +75,14 @@ func (e *APIError) Is(target error) bool {
 		return e.Code == codeNotCancellable
 	case ErrJobEnded:
 		return e.Code == wire.CodeJobEnded
-	case ErrHoldEnded:
-		return e.Code == codeHoldEnded
-	case ErrHoldWaiting:
-		return e.Code == codeHoldWaiting
 	case ErrNotFound:
 		return e.Status == http.StatusNotFound && e.Code != codeUnknownRoute || e.Code == wire.CodeNotFound
 	case ErrForbidden:
 		return e.Status == http.StatusUnauthorized || e.Status == http.StatusForbidden
+	case ErrHoldEnded:
+		return e.Code == codeHoldEnded
+	case ErrHoldWaiting:
+		return e.Code == codeHoldWaiting
 	}
 	return false
 }
@@ -91,7 +92,6 @@ const (
 	codeNotCancellable = "not_cancellable"
 	codeHoldEnded      = "hold_ended"
 	codeHoldWaiting    = "hold_waiting"
-	codeJobEnded       = "job_ended"
 )
 
 // codeUnknownRoute is for a controller that does not know a request at all: it

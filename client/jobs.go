@@ -14,12 +14,8 @@ import (
 // SubmitOptions describe a job. Exactly one of DeviceID, Selector and Hold is
 // given.
 type SubmitOptions struct {
-	DeviceID string
-	Selector string // picks a device by its labels
-	// Hold is a running hold of the same submitter, by its whole ID. The job runs
-	// inside it, at once, and ends with it at the latest. Priority and NoWait are
-	// for the queue and are left out.
-	Hold      string
+	DeviceID  string
+	Selector  string // picks a device by its labels
 	Command   []string
 	Cwd       string // on the device host
 	Env       map[string]string
@@ -35,10 +31,13 @@ type SubmitOptions struct {
 	// Kind is "job" or "hold"; "" means a job.
 	Kind   string
 	Reason string // of a hold
-	// Session, of a hold, in whole seconds (rounded up), 15 s to an hour: it ends
-	// once no heartbeat has come for so long. Zero: it needs none. See KeepSession.
+	Stdio  string // "", "tty" or "pipe"
+	// Hold is the ID of a hold of the same submitter that is assigned or running:
+	// the job runs inside it, at once, and ends with it.
+	Hold string
+	// Session, of a hold, in whole seconds (rounded up): it ends once no
+	// Heartbeat has come for so long. Zero: it ends by itself only at MaxRuntime.
 	Session time.Duration
-	Stdio   string // "", "tty" or "pipe"
 
 	// RequestID names this submit, so that repeating it, from another process
 	// too, has one effect; "" makes a new one. Under a known ID another body

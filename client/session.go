@@ -2,14 +2,9 @@ package client
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
-	"net/http"
 	"sync"
 	"time"
-
-	"rcd/wire"
 )
 
 // SessionOptions say whose hold to keep, and how.
@@ -72,8 +67,9 @@ func (c *Client) KeepSession(ctx context.Context, id string, o SessionOptions) e
 func (c *Client) heartbeats(ctx context.Context, id string, o SessionOptions, heard chan<- time.Time) error {
 	for {
 		asked := time.Now()
-		err := c.heartbeat(ctx, id, o)
-		var refusal *APIError
+		// To say it twice changes nothing, so it goes out like a read: a node
+		// that is silent does not hold it up.
+		_, err := c.Heartbeat(ctx, id, o.Submitter)
 		switch {
 		case err == nil:
 			// A search may have taken long, but not the attempt that was answered.
@@ -90,20 +86,10 @@ func (c *Client) heartbeats(ctx context.Context, id string, o SessionOptions, he
 			}
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
-		case errors.Is(err, ErrNotFound), errors.As(err, &refusal) && refusal.Code == codeJobEnded:
+		case errors.Is(err, ErrNotFound), errors.Is(err, ErrJobEnded):
 			return nil
 		case !errors.Is(err, ErrUnreachable):
 			return err
 		}
 	}
-}
-
-// heartbeat is one word of the hold's client. To say it twice changes nothing,
-// so it is sent like a read: a node that is silent does not hold it up.
-func (c *Client) heartbeat(ctx context.Context, id string, o SessionOptions) error {
-	body, err := json.Marshal(wire.KillRequest{Submitter: o.Submitter})
-	if err != nil {
-		return fmt.Errorf("encode heartbeat: %w", err)
-	}
-	return c.do(ctx, call{method: http.MethodPost, path: jobPath(id, "/heartbeat"), body: body, patience: o.Timeout}, nil)
 }

@@ -22,7 +22,7 @@ type pulse struct {
 }
 
 func (p *pulse) handler(w http.ResponseWriter, r *http.Request) {
-	var said wire.KillRequest
+	var said wire.HeartbeatRequest
 	_ = json.NewDecoder(r.Body).Decode(&said)
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -30,7 +30,7 @@ func (p *pulse) handler(w http.ResponseWriter, r *http.Request) {
 	p.paths = append(p.paths, r.Method+" "+r.URL.Path+" "+said.Submitter)
 	switch p.code {
 	case "":
-		answerJSON(w, http.StatusOK, struct{}{})
+		answerJSON(w, http.StatusOK, wire.HeartbeatAnswer{State: "running", SessionSeconds: 60})
 	case "not_job_owner":
 		answerError(w, http.StatusForbidden, p.code)
 	default:

@@ -41,8 +41,8 @@ func (v *describeCmd) job(a *app, c *client.Client) error {
 	return v.show(a.stdout, d, d.Job.ID, func() error { return printJob(a.stdout, &d, a.now(), v.Output == formatWide) })
 }
 
-// jobsInside lists the jobs of a hold. They came after it, and were placed where
-// it is.
+// jobsInside lists the jobs of a hold. A controller of an older version lists all
+// that the submitter has had there since.
 func jobsInside(a *app, c *client.Client, hold *wire.Job) (inside []wire.Job, err error) {
 	ended := 0
 	take := func(job *wire.Job) bool {
@@ -54,7 +54,7 @@ func jobsInside(a *app, c *client.Client, hold *wire.Job) (inside []wire.Job, er
 		}
 		return job.ID != hold.ID
 	}
-	err = c.EachJob(a.ctx, client.JobsOptions{Device: hold.DeviceID, Submitter: hold.Submitter, Limit: maxCandidates}, take)
+	err = c.EachJob(a.ctx, client.JobsOptions{Hold: hold.ID, Device: hold.DeviceID, Submitter: hold.Submitter, Limit: maxCandidates}, take)
 	return inside, err
 }
 

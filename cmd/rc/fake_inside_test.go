@@ -53,13 +53,13 @@ func (c *controller) emptied(hold *fakeJob) {
 
 // heartbeat keeps the session of a hold.
 func (c *controller) heartbeat(w http.ResponseWriter, r *http.Request) {
-	var req wire.KillRequest
+	var req wire.HeartbeatRequest
 	_ = json.NewDecoder(r.Body).Decode(&req)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if job := c.own(w, r, req.Submitter, "job_ended"); job != nil {
 		c.beats++
-		reply(w, 200, map[string]any{"state": job.State, "kill_requested": false, "session_seconds": job.SessionSeconds})
+		reply(w, 200, wire.HeartbeatAnswer{State: job.State, SessionSeconds: job.SessionSeconds})
 	}
 }
 

@@ -356,7 +356,7 @@ func (c *controller) list(w http.ResponseWriter, r *http.Request) {
 	for i := len(c.jobs) - 1; i >= 0 && len(list.Jobs) < number(q.Get("limit")); i-- {
 		job := c.jobs[i].Job
 		fits := func(name, value string) bool { return q.Get(name) == "" || q.Get(name) == value }
-		if fits("state", job.State) && fits("device", job.DeviceID) && fits("submitter", job.Submitter) {
+		if fits("state", job.State) && fits("device", job.DeviceID) && fits("submitter", job.Submitter) && fits("hold", job.Hold) {
 			list.Jobs = append(list.Jobs, job)
 		}
 	}
