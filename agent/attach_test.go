@@ -216,7 +216,17 @@ func TestAnUnattendedTerminalIsEndedAndAnAttendedOneIsNot(t *testing.T) {
 	ending{command.EndKilled, model.OriginJob, []string{"terminal unattended for 1s"}}.check(t, c.outcome(t, 1))
 }
 
-func TestADetachTimeoutIsTheJobsOwnAndOnlyATerminals(t *testing.T) {
+func TestAPipeThatAsksForItIsEndedWhenNobodyAttends(t *testing.T) {
+	c := newControl(t)
+	startAgent(t, testConfig(dataDir(t), c))
+	eventually(t, "an agent", func() bool { c.mu.Lock(); defer c.mu.Unlock(); return len(c.hellos) == 1 })
+	c.want(1, func(s *wire.StartJob) {
+		s.Stdio, s.Env = uint8(model.StdioPipe), map[string]string{model.DetachTimeoutEnv: "1s"}
+	}, "sleep", "600")
+	ending{command.EndKilled, model.OriginJob, []string{"pipe unattended for 1s"}}.check(t, c.outcome(t, 1))
+}
+
+func TestADetachTimeoutIsTheJobsOwnAndAPipeHasNoOther(t *testing.T) {
 	for _, tt := range []struct {
 		stdio shim.Stdio
 		env   string
@@ -225,7 +235,8 @@ func TestADetachTimeoutIsTheJobsOwnAndOnlyATerminals(t *testing.T) {
 		{shim.StdioTTY, "TERM=xterm", model.DefaultDetachTimeout},
 		{shim.StdioTTY, model.DetachTimeoutEnv + "=90m", 90 * time.Minute},
 		{shim.StdioTTY, model.DetachTimeoutEnv + "=0", 0},
-		{shim.StdioPipe, model.DetachTimeoutEnv + "=90m", 0},
+		{shim.StdioPipe, "TERM=xterm", 0},
+		{shim.StdioPipe, model.DetachTimeoutEnv + "=90m", 90 * time.Minute},
 		{shim.StdioLog, model.DetachTimeoutEnv + "=90m", 0},
 	} {
 		if got := detachTimeout(shim.Spec{Stdio: tt.stdio, Env: []string{tt.env}}); got != tt.want {

@@ -69,7 +69,8 @@ func originOf(cause shim.Cause, unsaid model.Origin) model.Origin {
 // originOfKill tells a person's kill from the agent's own and a watchdog's.
 func originOfKill(reason string) uint8 {
 	switch {
-	case strings.HasPrefix(reason, "max_runtime exceeded"), strings.HasPrefix(reason, "idle: "), strings.HasPrefix(reason, reasonUnattended):
+	case strings.HasPrefix(reason, "max_runtime exceeded"), strings.HasPrefix(reason, "idle: "), strings.HasPrefix(reason, reasonUnattended),
+		strings.HasPrefix(reason, reasonUnattendedPipe):
 		return uint8(model.OriginJob)
 	case strings.HasPrefix(reason, reasonSuperseded), reason == reasonDrained, reason == session.ReasonNotDesired, reason == session.ReasonOldLease:
 		return uint8(model.OriginAgent)

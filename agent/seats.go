@@ -10,9 +10,12 @@ import (
 	"rcd/model"
 )
 
-// reasonUnattended begins the reason of a job that ended because nobody was
-// attached to its terminal.
-const reasonUnattended = "terminal unattended for "
+// The reason of a job that ended because nobody was attached to its terminal, or
+// to its pipe, begins with one of these.
+const (
+	reasonUnattended     = "terminal unattended for "
+	reasonUnattendedPipe = "pipe unattended for "
+)
 
 // seats is who is attached to one job, guarded by agent.mu.
 type seats struct {
@@ -78,13 +81,18 @@ func (a *agent) hasWriter(job uint64) bool {
 	return s != nil && s.writers > 0
 }
 
-// attend ends a job on a terminal to which nobody has been attached for too
-// long, counted from its start, or from the agent's. It returns when the job
-// has ended, is being ended, or the agent stops; at once for another job.
+// attend ends a job on a terminal, or on a pipe that asks for it, to which
+// nobody has been attached for too long, counted from its start, or from the
+// agent's. It returns when the job has ended, is being ended, or the agent
+// stops; at once for another job.
 func (a *agent) attend(j *job, h *shim.Handle) {
 	patience := detachTimeout(h.Spec())
 	if patience == 0 {
 		return
+	}
+	reason := reasonUnattended
+	if h.Spec().Stdio == shim.StdioPipe {
+		reason = reasonUnattendedPipe
 	}
 	defer a.leaveEmpty(j.key.job)
 	timer := time.NewTimer(patience)
@@ -97,7 +105,7 @@ func (a *agent) attend(j *job, h *shim.Handle) {
 		if s.readers == 0 {
 			left := patience - time.Since(s.empty)
 			if left <= 0 {
-				a.kill(j, fmt.Sprint(reasonUnattended, patience))
+				a.kill(j, fmt.Sprint(reason, patience))
 				a.mu.Unlock()
 				return
 			}
@@ -125,9 +133,11 @@ func (a *agent) leaveEmpty(job uint64) {
 	}
 }
 
-// detachTimeout returns for how long a job may go unattended, 0 for ever.
+// detachTimeout returns for how long a job may go unattended, 0 for ever. A
+// terminal has a default; a pipe has not, for the output of one may be read at
+// any time.
 func detachTimeout(spec shim.Spec) time.Duration {
-	if spec.Stdio != shim.StdioTTY {
+	if spec.Stdio == shim.StdioLog {
 		return 0
 	}
 	for _, entry := range spec.Env {
@@ -136,6 +146,9 @@ func detachTimeout(spec shim.Spec) time.Duration {
 				return d
 			}
 		}
+	}
+	if spec.Stdio == shim.StdioPipe {
+		return 0
 	}
 	return model.DefaultDetachTimeout
 }
