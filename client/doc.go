@@ -10,4 +10,5 @@
 //
 // Start with New, then call.go (one call: rounds over the nodes, classes of
 // failure), chase.go (who is asked when) and stream.go (output that resumes).
+// copy.go copies files by jobs whose scripts are in the folder copy.
 package client

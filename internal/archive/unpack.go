@@ -119,7 +119,7 @@ func (u *unpacker) member(h *tar.Header) error {
 	case tar.TypeReg, tar.TypeCont, tar.TypeGNUSparse:
 		return u.file(h, name)
 	case tar.TypeSymlink:
-		if why := leadsOut(name, h.Linkname); why != "" && !u.options.OutsideLinks {
+		if why := LeadsOut(name, h.Linkname); why != "" && !u.options.OutsideLinks {
 			return refuse(why)
 		}
 		return u.root.Symlink(h.Linkname, name)
@@ -180,10 +180,10 @@ func (u *unpacker) file(h *tar.Header, name string) error {
 	return u.root.Chtimes(name, h.ModTime, h.ModTime)
 }
 
-// leadsOut says in what way a link leads out of the destination, "" if it does
+// LeadsOut says in what way the link name, to target, leads out of the destination, "" if it does
 // not. A ".." behind a name is refused as well: that name may be a link, and
 // what lies above its target is not for a string to tell.
-func leadsOut(name, target string) string {
+func LeadsOut(name, target string) string {
 	if strings.HasPrefix(target, "/") || target == "" {
 		return fmt.Sprintf("is a link that leads out of the destination, to %q", target)
 	}
