@@ -304,7 +304,7 @@ func (x *exchange) submit(ctx context.Context) error {
 		Env:     map[string]string{copyScriptEnv: x.script, model.DetachTimeoutEnv: copyUnattended.String()},
 	}
 	if x.hold != "" {
-		o.DeviceID, o.Hold = "", x.hold
+		o.DeviceID, o.Hold, o.NoWait = "", x.hold, false // nothing waits inside a hold
 	}
 	job, err := x.client.Submit(ctx, o)
 	var outage *OutageError

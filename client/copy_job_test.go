@@ -152,7 +152,7 @@ func TestAnEarlierTryOfTheSameCopyMakesRoom(t *testing.T) {
 		command := append([]string(nil), first.Command...)
 		command[2] = "sleep"
 		change(command)
-		o := client.SubmitOptions{DeviceID: onehost.Device, Hold: hold, Submitter: "ann", Command: command, Stdio: "pipe", NoWait: true}
+		o := client.SubmitOptions{DeviceID: onehost.Device, Hold: hold, Submitter: "ann", Command: command, Stdio: "pipe", NoWait: hold == ""}
 		if hold != "" {
 			o.DeviceID = ""
 		}

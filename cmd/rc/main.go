@@ -21,6 +21,7 @@ type cli struct {
 	Describe describeCmd `cmd:"" help:"Show all that is known of a device (holder, labels, usage sheet, last jobs), or of a job."`
 	Logs     logsCmd     `cmd:"" help:"Print the output of a job."`
 	Attach   attachCmd   `cmd:"" help:"Watch a job's output or terminal from the beginning, or take the terminal over."`
+	Cp       cpCmd       `cmd:"" help:"Copy files to the host of a device, or from there."`
 	Wait     waitCmd     `cmd:"" help:"Wait until jobs have ended, or have their devices."`
 	Hold     holdCmd     `cmd:"" help:"Take a device for yourself, without a job."`
 	Exec     execCmd     `cmd:"" help:"Run a command, or a shell, on a device that you hold."`

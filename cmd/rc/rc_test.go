@@ -5,6 +5,7 @@ import (
 	"flag"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"testing"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"rcd/agent/shim"
+	"rcd/jepsen/onehost"
 )
 
 var update = flag.Bool("update", false, "write what rc prints into the scripts, where they compare it")
@@ -35,6 +37,9 @@ func TestMain(m *testing.M) {
 //	follow N rc ARGS…     Ctrl-C after N lines; they are in the files out and err
 //	await WHAT N          the controller has seen N of them: looks at queued
 //	                      jobs, views of running ones, hanging streams, or heartbeats
+//	host                  from here on there is a host that runs pipe jobs, at
+//	                      home in the directory home; its device is free, and
+//	host KIND WHO         held by a job or a hold of WHO
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir:           "testdata",
@@ -46,6 +51,7 @@ func TestScripts(t *testing.T) {
 				c.Close()
 			})
 			e.Values[controllerKey{}] = c
+			e.Values[hostKey{}] = &onehost.Host{Home: filepath.Join(e.WorkDir, "home"), Path: os.Getenv("PATH")}
 			e.Setenv("RC_CONTROLLER", c.URL)
 			e.Setenv("RC_TOKEN", "secret")
 			e.Setenv("RC_SUBMITTER", "ann@box")
@@ -57,6 +63,7 @@ func TestScripts(t *testing.T) {
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"await":  await,
 			"follow": follow,
+			"host":   host,
 			"exits": func(ts *testscript.TestScript, neg bool, args []string) {
 				if neg || len(args) < 2 {
 					ts.Fatalf("usage: exits CODE COMMAND ARGS…")

@@ -72,6 +72,9 @@ var shownOnly = []string{"rcd shim", "rcd serve", "rcd agent"}
 // terminalTest runs what needs a terminal.
 const terminalTest = "TestATerminalIsLeftTakenOverAndEndedByTheRule"
 
+// copyScript runs rc cp in each of its forms, on files that are there.
+const copyScript = "cmd/rc: testdata/cp.txtar"
+
 // elsewhere are commands that other tests run, and which.
 var elsewhere = map[string]string{
 	"./scripts/demo":                      "TestDemoRuns",
@@ -84,12 +87,17 @@ var elsewhere = map[string]string{
 	"rc run --tty":                        terminalTest,
 	"rc run --tty -d box:gpu0":            terminalTest,
 	"rc run --tty -d box:gpu0 --detach-timeout 2h -- python": terminalTest,
-	"rc attach":                     terminalTest,
-	"rc attach --take-over":         terminalTest,
-	"rc attach j-48213":             "cmd/rc: testdata/attach.txtar",
-	"rc attach --take-over j-48213": terminalTest,
-	"rc context use lab":            "cmd/rc: testdata/contexts.txtar",
-	"rc --context home devices":     "cmd/rc: testdata/contexts.txtar",
+	"rc attach":                                     terminalTest,
+	"rc attach --take-over":                         terminalTest,
+	"rc attach j-48213":                             "cmd/rc: testdata/attach.txtar",
+	"rc attach --take-over j-48213":                 terminalTest,
+	"rc cp":                                         copyScript,
+	"rc cp model.bin box:gpu0:/data/":               copyScript,
+	"rc cp src/ box:gpu0:work/src":                  copyScript,
+	"rc cp box:gpu0:work/out.log .":                 copyScript,
+	"rc cp -q -o json box:gpu0:/data/run-7 results": copyScript,
+	"rc context use lab":                            "cmd/rc: testdata/contexts.txtar",
+	"rc --context home devices":                     "cmd/rc: testdata/contexts.txtar",
 	"rc completion bash > ~/.local/share/bash-completion/completions/rc": "cmd/rc: testdata/completion_shells.txtar",
 	"rc completion zsh > ~/.zfunc/_rc":                                   "cmd/rc: testdata/completion_shells.txtar",
 	"rc completion fish > ~/.config/fish/completions/rc.fish":            "cmd/rc: testdata/completion_shells.txtar",

@@ -192,7 +192,7 @@ func (h *Host) submit(w http.ResponseWriter, r *http.Request) {
 	case req.Hold == "" && h.holder != nil:
 		refuse(w, 409, wire.CodeNoDevice, "busy")
 		return
-	case req.Stdio != "pipe" || !req.NoWait:
+	case req.Stdio != "pipe" || req.NoWait == (req.Hold != ""):
 		refuse(w, 400, wire.CodeBadRequest, "this host runs pipe jobs only, and has no queue")
 		return
 	}
