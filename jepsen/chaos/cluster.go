@@ -20,6 +20,7 @@ import (
 
 	"rcd/agent"
 	"rcd/agent/witness"
+	"rcd/wire"
 )
 
 // Binaries are the programs under test.
@@ -123,7 +124,30 @@ func Start(t testing.TB, bin Binaries, o Options) *Cluster {
 	c.Agent.env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + c.Dir, "RC_TOKEN=" + WorkerToken, "RCD_LOG_LEVEL=debug"}
 	c.Agent.Start(t)
 	c.WaitReady(o.Devices)
+	c.waitLevel()
 	return c
+}
+
+// waitLevel returns once the cluster is at the feature level that its controllers
+// know, to which it goes by itself when each of them has said so.
+func (c *Cluster) waitLevel() {
+	c.t.Helper()
+	c.Eventually("feature level of all controllers", func() error {
+		_, body, err := c.Get(c.Nodes[0], "/v1/members")
+		var members wire.Members
+		if err == nil {
+			err = json.Unmarshal(body, &members)
+		}
+		if err != nil || len(members.Members) != len(c.Nodes) {
+			return fmt.Errorf("%s %v", body, err)
+		}
+		for _, m := range members.Members {
+			if m.Supports != members.FeatureLevel {
+				return fmt.Errorf("%s", body)
+			}
+		}
+		return nil
+	})
 }
 
 func (c *Cluster) agentConfig(devices int) string {
