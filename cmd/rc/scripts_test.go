@@ -14,9 +14,9 @@ import (
 // sixFormats are what every listing has; text is another word for table.
 var sixFormats = []string{formatTable, formatWide, formatJSON, formatJSONL, formatYAML, formatName}
 
-// noGolden are verbs whose words differ between builds, so that no golden file
+// noGolden are verbs whose words differ from run to run, so that no golden file
 // can hold them; their formats must be shown all the same.
-var noGolden = map[string]string{"version": "prints the version of Go"}
+var noGolden = map[string]string{"version": "prints the version of Go", "cp": "prints how long it took"}
 
 // shownLine is one run of rc in a script.
 type shownLine struct {
