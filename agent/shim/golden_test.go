@@ -68,6 +68,8 @@ func TestRecordsAreFrozen(t *testing.T) {
 			Witness: &witness.Place{Dir: "/w", Devices: []string{"gpu0", "gpu1"}}}, Mark: "M", Boot: "b"}},
 		{"terminal", kindSpec, order{Spec: Spec{JobID: "j-1", Kind: KindJob, Command: []string{"sh"}, Cwd: "/", Stdio: StdioTTY, OutputBound: 1 << 30}, Mark: "M", Boot: "b"}},
 		{"pipe", kindSpec, order{Spec: Spec{JobID: "j-1", Kind: KindJob, Command: []string{"tar"}, Cwd: "/", Stdio: StdioPipe, OutputBound: 1 << 30}, Mark: "M", Boot: "b"}},
+		{"inside a hold of a simulated device", kindSpec, order{Spec: Spec{JobID: "j-2", Lease: 2, Kind: KindJob, Command: []string{"sh"}, Cwd: "/", OutputBound: 1 << 30,
+			Witness: &witness.Place{Dir: "/w", Devices: []string{"gpu0"}, Inside: true}}, Mark: "M", Boot: "b"}},
 		{"cause", kindCause, causeRecord{CauseHost}},
 	}
 	var got strings.Builder

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -23,7 +24,7 @@ type Report struct {
 type Used struct {
 	Device string
 	Begun  []uint64 // the leases, in the order in which they began, as far as the log goes back
-	Held   bool     // the last one has not ended
+	Held   bool     // the last one has not ended, or a job inside it has not
 }
 
 // Leases returns the leases that began on a device, nil if none.
@@ -99,10 +100,11 @@ func stat(path string) (os.FileInfo, error) {
 // judge reads one device's log. A lease's number only rises from one lease to
 // the next, so a number that comes again or too late is a breach of its own.
 func judge(log []byte) (used Used, breaches []string) {
-	var current, last uint64 // the lease that has the device, 0 for none, and the highest that had it
+	var current, last uint64      // the lease that has the device, 0 for none, and the highest that had it
+	inside := map[string]uint64{} // the leases of jobs inside, by job
 	for line := range bytes.Lines(log) {
 		text := strings.TrimSuffix(string(line), "\n")
-		word, lease, ok := parse(text)
+		word, lease, job, ok := parse(text)
 		breach := func(why string) { breaches = append(breaches, why+": "+text) }
 		if !ok || !bytes.HasSuffix(line, []byte("\n")) {
 			breach("cannot be read")
@@ -120,9 +122,29 @@ func judge(log []byte) (used Used, breaches []string) {
 			case lease < last:
 				breach(fmt.Sprintf("began after the later lease %d", last))
 			}
+			for _, other := range slices.Sorted(maps.Keys(inside)) {
+				breach(fmt.Sprintf("began while %s had the device inside lease %d", other, inside[other]))
+			}
+			clear(inside)
 			current, last = lease, max(last, lease)
 			used.Begun = append(used.Begun, lease)
+		case wordInside:
+			switch {
+			case current != 0 && current != lease:
+				breach(fmt.Sprintf("began inside while lease %d had the device", current))
+			case lease < last:
+				breach(fmt.Sprintf("began inside after the later lease %d", last))
+			case lease > last && last != 0: // 0: the log does not go back so far
+				breach("began inside before its lease")
+			}
+			inside[job], last = lease, max(last, lease)
+		case wordLeft:
+			delete(inside, job)
 		case wordEnd, wordGone:
+			if _, ok := inside[job]; ok && word == wordGone {
+				delete(inside, job)
+				break
+			}
 			// Who died between two writes may have said its end and nothing
 			// before, or is said to be gone after it: that is no harm.
 			if current != 0 && current != lease {
@@ -133,20 +155,23 @@ func judge(log []byte) (used Used, breaches []string) {
 			breach("cannot be read")
 		}
 	}
-	used.Held = current != 0
+	used.Held = current != 0 || len(inside) > 0
 	return used, breaches
 }
 
-// parse takes a line apart: time, word, lease and more.
-func parse(line string) (word string, lease uint64, ok bool) {
+// parse takes a line apart: time, word, lease, job and more.
+func parse(line string) (word string, lease uint64, job string, ok bool) {
 	fields := strings.Fields(line)
 	if len(fields) < 3 {
-		return "", 0, false
+		return "", 0, "", false
 	}
 	number, ok := strings.CutPrefix(fields[2], "lease=")
 	if !ok {
-		return "", 0, false
+		return "", 0, "", false
+	}
+	if len(fields) > 3 {
+		job = strings.TrimPrefix(fields[3], "job=")
 	}
 	lease, err := strconv.ParseUint(number, 10, 64)
-	return fields[1], lease, err == nil
+	return fields[1], lease, job, err == nil
 }

@@ -8,6 +8,9 @@
 // lease on the device finds the lock taken, says so in the log and does not
 // run.
 //
+// A job inside a hold joins the hold's lease with a lock of its own beside it: the
+// next lease must find all of them free.
+//
 // It must never wait for a lock, for a device that is free in a moment is used
 // twice now, and never unlock: only the last close may end a hold. It knows
 // nothing of leases but their numbers. What it cannot see is a process that

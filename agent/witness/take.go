@@ -41,6 +41,8 @@ const (
 	wordEnd    = "end"    // it has given it back, its processes gone
 	wordGone   = "gone"   // by the next lease: the one before ended without a word, and nothing of it is left
 	wordDouble = "DOUBLE" // a lease found another one's processes there
+	wordInside = "inside" // a job has joined the lease that has the device
+	wordLeft   = "left"   // it has left it, its processes gone
 )
 
 // Place says where the simulated devices of a job are witnessed. It is part of
@@ -48,6 +50,8 @@ const (
 type Place struct {
 	Dir     string   `cbor:"1,keyasint"` // absolute; made if it is missing
 	Devices []string `cbor:"2,keyasint"` // names on the host
+	// Inside: the job joins a lease that has the devices already.
+	Inside bool `cbor:"3,keyasint,omitempty"`
 }
 
 // Holder is who uses a device.
@@ -60,7 +64,7 @@ func (h Holder) String() string {
 	return fmt.Sprintf("lease=%d job=%s pid=%d", h.Lease, h.Job, os.Getpid())
 }
 
-// Hold is the use of devices by one lease.
+// Hold is the use of devices by one lease, or by a job inside it.
 type Hold struct {
 	place  Place
 	holder Holder
@@ -84,6 +88,9 @@ func (p Place) Check() error {
 // error that is ErrDouble names who has a device, others are the disk's. Every
 // process that is started from here on inherits the hold.
 func (p Place) Take(holder Holder) (*Hold, error) {
+	if p.Inside {
+		return p.join(holder)
+	}
 	if err := os.MkdirAll(p.Dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make witness directory: %w", err)
 	}
@@ -94,9 +101,8 @@ func (p Place) Take(holder Holder) (*Hold, error) {
 	for i, d := range p.Devices {
 		fd, content, err := lock(p.file(d, lockSuffix))
 		if errors.Is(err, unix.EWOULDBLOCK) {
-			err = fmt.Errorf("%w: %s is in use by %s", ErrDouble, d, content)
 			// The next device may be in use, too, and its log should say so.
-			refused = errors.Join(refused, err, p.say(d, wordDouble, fmt.Sprintf("%v holder=%q", holder, content)))
+			refused = errors.Join(refused, p.twice(d, holder, content))
 			continue
 		}
 		if err != nil {
@@ -104,6 +110,7 @@ func (p Place) Take(holder Holder) (*Hold, error) {
 			break
 		}
 		h.fds, before[i] = append(h.fds, fd), content
+		refused = errors.Join(refused, p.empty(d, holder))
 	}
 	if refused != nil {
 		h.LetGo()
@@ -135,9 +142,16 @@ func (p Place) Take(holder Holder) (*Hold, error) {
 func (h *Hold) End() error {
 	var errs []error
 	for i, d := range h.place.Devices {
-		err := h.place.say(d, wordEnd, h.holder.String())
+		word := wordEnd
+		if h.place.Inside {
+			word = wordLeft
+		}
+		err := h.place.say(d, word, h.holder.String())
 		if err == nil {
 			err = write(h.fds[i], "")
+		}
+		if err == nil && h.place.Inside {
+			err = os.Remove(h.place.seat(d, h.holder.Job))
 		}
 		errs = append(errs, err)
 	}
@@ -165,9 +179,7 @@ func lock(path string) (fd int, content string, err error) {
 	}
 	defer file.Close()
 	lockErr := unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-	text := make([]byte, 256)
-	n, _ := file.ReadAt(text, 0) // all that there is
-	content = strings.TrimSpace(string(text[:n]))
+	content = said(file)
 	if lockErr != nil {
 		return -1, content, fmt.Errorf("lock %q: %w", path, lockErr)
 	}
@@ -180,6 +192,13 @@ func lock(path string) (fd int, content string, err error) {
 		return -1, "", fmt.Errorf("hold %q: %w", path, err)
 	}
 	return fd, content, nil
+}
+
+// said returns what a lock file says.
+func said(file *os.File) string {
+	text := make([]byte, 256)
+	n, _ := file.ReadAt(text, 0) // all that there is
+	return strings.TrimSpace(string(text[:n]))
 }
 
 // write replaces what a lock file says.

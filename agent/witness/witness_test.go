@@ -61,7 +61,7 @@ func TestLeasesOneAfterTheOtherAreNoBreach(t *testing.T) {
 
 func TestASecondLeaseIsRefusedAndTheLogNamesBoth(t *testing.T) {
 	p := place(t, "gpu0", "gpu1")
-	first := take(t, Place{p.Dir, []string{"gpu1"}}, 4)
+	first := take(t, Place{Dir: p.Dir, Devices: []string{"gpu1"}}, 4)
 	_, err := p.Take(Holder{Lease: 5, Job: "j-5"})
 	if !errors.Is(err, ErrDouble) || !strings.Contains(err.Error(), "gpu1 is in use by lease=4 job=j-4") {
 		t.Fatalf("the second one got %v", err)
@@ -74,11 +74,11 @@ func TestASecondLeaseIsRefusedAndTheLogNamesBoth(t *testing.T) {
 	if got := r.Leases("gpu0"); got != nil {
 		t.Errorf("the refused lease has begun on the free device: %v", got)
 	}
-	take(t, Place{p.Dir, []string{"gpu0"}}, 5) // nothing was kept of it
+	take(t, Place{Dir: p.Dir, Devices: []string{"gpu0"}}, 5) // nothing was kept of it
 	if err := first.End(); err != nil {
 		t.Fatal(err)
 	}
-	take(t, Place{p.Dir, []string{"gpu1"}}, 6)
+	take(t, Place{Dir: p.Dir, Devices: []string{"gpu1"}}, 6)
 	if r := check(t, p.Dir); len(r.Breaches) != 1 {
 		t.Errorf("breaches %q", r.Breaches)
 	}
@@ -119,6 +119,13 @@ func TestWhatTheLocksCannotRefuseIsSeenInTheLog(t *testing.T) {
 		{"another's end", at + "begin lease=2\n" + at + "end lease=1\n", "ended while lease 2 had the device"},
 		{"torn", at + "begin lea", "cannot be read"},
 		{"unknown", at + "starts lease=1\n", "cannot be read"},
+		{"a job inside beside another lease", at + "begin lease=2\n" + at + "inside lease=1 job=j-9\n", "began inside while lease 2 had the device"},
+		{"a job inside a passed lease", at + "begin lease=2\n" + at + "end lease=2\n" + at + "inside lease=1 job=j-9\n", "began inside after the later lease 2"},
+		{"a job inside before its lease", at + "begin lease=1\n" + at + "end lease=1\n" + at + "inside lease=2 job=j-9\n", "began inside before its lease"},
+		{"a lease beside a job inside", at + "begin lease=1\n" + at + "inside lease=1 job=j-9\n" + at + "end lease=1\n" + at + "begin lease=2\n", "began while j-9 had the device inside lease 1"},
+		{"clean inside", at + "begin lease=1 job=j-1\n" + at + "inside lease=1 job=j-8\n" + at + "inside lease=1 job=j-9\n" + at + "left lease=1 job=j-8\n" + at + "end lease=1 job=j-1\n" +
+			at + "gone lease=1 job=j-9\n" + at + "begin lease=2 job=j-2\n", ""},
+		{"clean inside, with the log turned over", at + "inside lease=1 job=j-8\n" + at + "left lease=1 job=j-8\n" + at + "end lease=1 job=j-1\n" + at + "begin lease=2 job=j-2\n", ""},
 		{"clean", at + "gone lease=1\n" + at + "begin lease=2\n" + at + "end lease=2\n" + at + "gone lease=2\n" + at + "begin lease=3\n", ""},
 	} {
 		_, breaches := judge([]byte(c.log))
