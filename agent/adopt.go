@@ -32,6 +32,8 @@ func (a *agent) adopt() error {
 	if err != nil {
 		return err
 	}
+	// Whoever ends under a lease looks at the others of it, so all are known first.
+	var adopted []*job
 	for _, k := range keys {
 		if _, err := os.Stat(filepath.Join(a.dirOf(k), ackedFile)); err == nil {
 			a.janitor.add(k)
@@ -39,7 +41,7 @@ func (a *agent) adopt() error {
 		}
 		j, err := a.load(k, false)
 		if errors.Is(err, errNotBegun) {
-			err = a.unbegin(k)
+			err = a.unbegin(k, keys)
 		}
 		if err != nil {
 			return fmt.Errorf("adopt job %s: %w", k.name(), err)
@@ -48,7 +50,7 @@ func (a *agent) adopt() error {
 			continue
 		}
 		a.at(atAdopting)
-		if err := a.state.raise(j.devices, k.lease); err != nil {
+		if err := a.state.raise(j.devices, j.claim()); err != nil {
 			a.log.Error("fence of an adopted job not on disk", "job", k.job, "error", err)
 		}
 		a.log.Info("job adopted", "job", k.job, "lease", k.lease, "phase", j.phase)
@@ -67,12 +69,27 @@ func (a *agent) adopt() error {
 			// own any more, and is not to be looked at.
 			a.finish(j, a.outcomeOf(j, j.handle))
 		default:
+			j.use = useNow
 			a.readopt(j)
-			a.wait.Go(func() {
-				a.follow(j, j.handle)
-				a.leave(j)
-			})
+			a.health.began(j, j.handle)
+			adopted = append(adopted, j)
 		}
+	}
+	a.mu.Lock()
+	for _, j := range a.jobs {
+		if j.outcome != nil {
+			a.endInside(j)
+		}
+	}
+	a.mu.Unlock()
+	for _, j := range adopted {
+		a.wait.Go(func() {
+			if j.hold != 0 {
+				defer a.janitor.hold(key{j.hold, j.lease})()
+			}
+			a.follow(j, j.handle)
+			a.leave(j)
+		})
 	}
 	return nil
 }
@@ -128,7 +145,7 @@ func (a *agent) load(k key, told bool) (*job, error) {
 	switch {
 	case err == nil:
 		if spec, err := shim.Load(j.dir); err == nil {
-			j.devices = devicesIn(spec.Env)
+			j.described(spec)
 		}
 		j.handle = a.ran(j)
 		j.ended(o)
@@ -145,7 +162,8 @@ func (a *agent) load(k key, told bool) (*job, error) {
 	case err != nil:
 		return nil, err
 	}
-	j.handle, j.devices = h, devicesIn(h.Spec().Env)
+	j.handle = h
+	j.described(h.Spec())
 	limit, ok := h.Limit()
 	if !ok {
 		limit = h.Spec().MaxRuntime
@@ -251,19 +269,31 @@ func shimDir(line string) (string, bool) {
 	return "", false
 }
 
-// unbegin removes the directory of a job that has not begun and takes its lease
-// out of the fence, so that the leader's next order may start it. That is safe
-// because the lease is this job's alone. The fence comes first: the directory is
-// what tells the next agent, should this one die in between, or find no room for
-// the fence: then it stays.
-func (a *agent) unbegin(k key) error {
+// unbegin removes the directory of a job that has not begun and takes it out of
+// the fence, with its lease if that is its own, so that the leader's next order
+// may start it. The fence comes first: the directory is what tells the next agent,
+// should this one die in between, or find no room for the fence: then it stays.
+func (a *agent) unbegin(k key, keys []key) error {
 	a.log.Info("job had not begun when the agent before this one ended", "job", k.job, "lease", k.lease)
-	if err := a.state.unbegin(k.lease); err != nil {
+	if err := a.state.unbegin(k, a.wasInside(k, keys)); err != nil {
 		a.log.Error("fence of a job that had not begun not on disk", "job", k.job, "error", err)
 		return nil
 	}
 	a.at(atUnfenced)
 	return shim.RemoveDir(a.dirOf(k))
+}
+
+// wasInside reports whether a job that has not begun was to run inside a hold: the
+// hold has begun, and its record is kept for as long as anybody comes to it. A job
+// of the same lease that was ended before its hold came has no spec.
+func (a *agent) wasInside(k key, keys []key) bool {
+	return slices.ContainsFunc(keys, func(other key) bool {
+		if other == k || other.lease != k.lease {
+			return false
+		}
+		spec, err := shim.Load(a.dirOf(other))
+		return err == nil && spec.Kind == shim.KindHold
+	})
 }
 
 // rebuildFence raises a lost fence to what the jobs' records say. One that
@@ -286,7 +316,8 @@ func (a *agent) rebuildFence() error {
 			}
 			continue
 		}
-		if err := a.state.raise(devicesIn(spec.Env), k.lease); err != nil {
+		j := job{key: k, hold: holdIn(spec.Env)}
+		if err := a.state.raise(devicesIn(spec.Env), j.claim()); err != nil {
 			return err
 		}
 	}

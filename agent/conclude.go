@@ -3,7 +3,6 @@ package agent
 import (
 	"context"
 
-	"rcd/agent/shim"
 	"rcd/model"
 	"rcd/wire"
 )
@@ -13,6 +12,9 @@ import (
 // given away, before every check has spoken.
 type check struct {
 	name string // for the log
+	// lease: it is made once for a lease, after the last of its jobs; else after
+	// each.
+	lease bool
 	// applies tells whether there is anything to look with at this moment; nil:
 	// always.
 	applies func() bool
@@ -32,15 +34,18 @@ type finding struct {
 
 // conclude brings a job whose process tree has ended to its outcome. With
 // checks the outcome is on disk before anybody is told: once told, the device
-// may be another job's, and must not be looked at again.
-func (a *agent) conclude(j *job, h *shim.Handle) {
-	o := a.outcomeOf(j, h)
-	looked := false
+// may be another job's, and must not be looked at again. That goes for a job as
+// well that leaves the looks to others of its lease. keep: it is on disk anyway.
+func (a *agent) conclude(j *job, o wire.Outcome, keep bool) {
+	last := a.leaves(j)
 	for _, c := range a.checks {
 		if c.applies != nil && !c.applies() {
 			continue
 		}
-		looked = true
+		keep = true
+		if c.lease && !last {
+			continue
+		}
 		f := c.look(a.ctx, j, o)
 		if a.ctx.Err() != nil {
 			return
@@ -54,8 +59,11 @@ func (a *agent) conclude(j *job, h *shim.Handle) {
 			o.Origin = uint8(f.origin)
 		}
 	}
+	if last {
+		a.health.leaseOver(j)
+	}
 	a.at(atChecked)
-	if !looked {
+	if !keep {
 		a.starts.weigh(&o)
 		a.finish(j, o)
 		return

@@ -28,7 +28,7 @@ func TestTheControlProtocolKeepsItsFormat(t *testing.T) {
 			Host: "box", PID: 7, Build: "v1", LeaderHeard: at,
 			Devices: []StatusDevice{{Name: "gpu0", Drain: DrainTold, Refused: "x"}, {Name: "gpu1"}},
 			Jobs: []StatusJob{{Job: "j-1", Lease: "l-2", Devices: []string{"gpu0"}, Phase: "running", Since: at, Killing: "cancelled", Survivors: "pid 9"},
-				{Job: "j-2", Lease: "l-3", Phase: "starting"}},
+				{Job: "j-2", Lease: "l-3", Phase: "starting"}, {Job: "j-4", Lease: "l-2", Hold: "j-1", Phase: "ended"}},
 			Drain: &StatusDrain{Since: at, Reason: "new fans", Closed: true},
 		}},
 		controlAnswer{Version: controlVersion, Status: &Status{Host: "box", Devices: []StatusDevice{}, Jobs: []StatusJob{}}},

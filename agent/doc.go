@@ -8,8 +8,10 @@
 // what it sees.
 //
 // Jobs run under package agent/shim and outlive this process. What has to
-// outlive it as well is on disk: the fence and the cluster's facts (state.go),
+// outlive it as well is on disk: the fence (fence.go), the cluster's facts (state.go),
 // and one directory for each job.
+//
+// Several jobs of one lease, which is a hold and those inside it, are in inside.go.
 //
 // The operator's own scripts are in hooks.go (around the use of a device),
 // verify.go (after each job) and script.go (how one is run).

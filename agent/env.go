@@ -63,6 +63,10 @@ func (a *agent) environment(j *job, start wire.StartJob) ([]string, error) {
 	}
 	env[proc.JobIDName] = model.JobID(j.job)
 	env[deviceEnv] = strings.Join(slices.Sorted(slices.Values(start.Devices)), ",")
+	delete(env, holdEnv)
+	if j.hold != 0 {
+		env[holdEnv] = model.JobID(j.hold)
+	}
 	env["RC_LEASE_TOKEN"] = strconv.FormatUint(j.lease, 10)
 	env["RC_SUBMITTER"] = start.Submitter
 	out := make([]string, 0, len(env))

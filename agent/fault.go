@@ -54,6 +54,9 @@ func (a *agent) takeOut(ctx context.Context, j *job, texts map[string]string) (s
 // no leader has taken yet: whoever placed it did not know. It returns false when
 // j is not to be started, and has its outcome then.
 func (a *agent) sound(j *job) bool {
+	if j.hold != 0 {
+		return true // the lease goes on, whatever has come to its devices
+	}
 	texts := a.state.faultsSince(j.faults, j.devices)
 	if len(texts) == 0 {
 		return true

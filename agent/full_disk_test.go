@@ -66,7 +66,7 @@ func TestAnAgentStartsOnAFullDisk(t *testing.T) {
 	// What an agent leaves that was killed between fence and spec.
 	s, _, _, err := openState(config.DataDir)
 	if err == nil {
-		_, err = s.begin([]string{"gpu1"}, 11)
+		_, err = s.begin([]string{"gpu1"}, claim{lease: 11})
 	}
 	if err == nil {
 		err = os.MkdirAll(filepath.Join(config.DataDir, jobsDir, "2-11"), 0o700)

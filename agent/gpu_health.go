@@ -38,8 +38,9 @@ type gpuHealth struct {
 	site     func() map[uint64]probe.Meaning // what the host says, at this moment
 	// uuid returns what a device is, "" for no GPU that is known.
 	uuid func(device string) string
-	// holder returns the job that a device belongs to now.
-	holder func(device string) (key, bool)
+	// holders returns the jobs that a device belongs to now, all of one lease; nil:
+	// nobody's.
+	holders func(device string) []key
 	// fault takes a device out of the pool; untold are the faults that no leader
 	// has taken yet.
 	fault  func(device, detail string)
@@ -56,18 +57,18 @@ type gpuSeen struct {
 	state    probe.State // as of the last look
 	looked   bool        // there was one
 	heard    map[uint64]time.Time
-	// Of the job that the errors belong to, which may have ended.
-	job       key
-	errors    []gpuError
-	concluded time.Time // when they were taken into its outcome; zero before
-	// Of the look after a job.
-	before   *gpuBefore // nil: the job began under another agent
+	// errors are those of each job that has the device, or had it until a moment
+	// ago.
+	errors map[key]*gpuErrors
+	// Of the look after a lease.
+	before   *gpuBefore // nil: the lease began under another agent
+	since    uint64     // when it did, then, in ticks since boot; 0: not known
 	idle     uint64     // bytes in use with no job and in no process
 	idleSeen bool
 }
 
 func newGPUHealth(a *agent) *gpuHealth {
-	g := &gpuHealth{log: a.log, within: verifyGPUFor, again: watchAgain, holder: a.holder, untold: a.Faults, seen: map[string]*gpuSeen{}}
+	g := &gpuHealth{log: a.log, within: verifyGPUFor, again: watchAgain, holders: a.holders, untold: a.Faults, seen: map[string]*gpuSeen{}}
 	g.lib, _ = a.deps.GPUs.(probe.Health)
 	g.verifies = func() bool { return !a.settings().Verify.NoGPU }
 	for _, d := range a.config.Devices {
@@ -99,7 +100,7 @@ func (g *gpuHealth) applies() bool { return slices.ContainsFunc(g.devices, g.kno
 // count that come with the job's end.
 func (g *gpuHealth) checks() []check {
 	return []check{
-		{name: "what is left on the GPU", applies: func() bool { return g.verifies() && g.applies() }, look: g.verify},
+		{name: "what is left on the GPU", lease: true, applies: func() bool { return g.verifies() && g.applies() }, look: g.verify},
 		{name: "errors of the GPU", applies: g.applies, look: g.checkErrors},
 	}
 }
@@ -108,7 +109,7 @@ func (g *gpuHealth) checks() []check {
 func (g *gpuHealth) of(device string) *gpuSeen {
 	s := g.seen[device]
 	if s == nil {
-		s = &gpuSeen{heard: map[uint64]time.Time{}}
+		s = &gpuSeen{heard: map[uint64]time.Time{}, errors: map[key]*gpuErrors{}}
 		g.seen[device] = s
 	}
 	return s

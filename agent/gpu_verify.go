@@ -10,6 +10,7 @@ import (
 
 	"rcd/agent/probe"
 	"rcd/agent/proc"
+	"rcd/agent/shim"
 	"rcd/wire"
 )
 
@@ -63,8 +64,8 @@ func rest(use probe.Use) uint64 {
 	return left
 }
 
-// lookBefore remembers what is on a job's GPUs before it begins: that is not the
-// job's. A GPU that does not answer in time keeps the job from nothing.
+// lookBefore remembers what is on a job's GPUs before it begins, the first of its
+// lease: that is not the job's. A GPU that does not answer in time keeps the job from nothing.
 func (g *gpuHealth) lookBefore(ctx context.Context, j *job) {
 	ctx, cancel := context.WithTimeout(ctx, beforeTimeout)
 	defer cancel()
@@ -137,7 +138,7 @@ func (g *gpuHealth) untilClean(ctx context.Context, j *job, device string) (left
 		g.mu.Unlock()
 		switch {
 		case err == nil:
-			left = g.judge(use, j, seen)
+			left = g.judge(use, seen)
 		case errors.Is(err, probe.ErrAbsent) && !seen.answered:
 			g.log.Warn("GPU not looked at after a job: the driver's library is not there", "device", device, "job", j.job, "error", err)
 			return ""
@@ -159,10 +160,10 @@ func (g *gpuHealth) untilClean(ctx context.Context, j *job, device string) (left
 }
 
 // judge says what is on a GPU that should not be, "" if it is clean.
-func (g *gpuHealth) judge(use probe.Use, j *job, seen gpuSeen) string {
+func (g *gpuHealth) judge(use probe.Use, seen gpuSeen) string {
 	var parts []string
 	for _, p := range use.Processes {
-		if !mayStay(p, j, seen.before) {
+		if !mayStay(p, seen.before, seen.since) {
 			parts = append(parts, stranger(p))
 		}
 	}
@@ -178,9 +179,9 @@ func (g *gpuHealth) judge(use probe.Use, j *job, seen gpuSeen) string {
 }
 
 // mayStay reports whether a process on a GPU is none of the job's business: one
-// that was there before, or serves all jobs. Of a job that began under another
+// that was there before, or serves all jobs. Of a lease that began under another
 // agent only the time is known at which it did.
-func mayStay(p probe.Process, j *job, before *gpuBefore) bool {
+func mayStay(p probe.Process, before *gpuBefore, since uint64) bool {
 	if system[p.Command] {
 		return true
 	}
@@ -188,7 +189,31 @@ func mayStay(p probe.Process, j *job, before *gpuBefore) bool {
 	if before != nil {
 		return before.processes[id]
 	}
-	return j.handle != nil && id.Start != 0 && id.Start < j.handle.Tree().Since
+	return id.Start != 0 && id.Start < since
+}
+
+// began notes since when a job may have processes on its devices; of those of a
+// lease the first counts.
+func (g *gpuHealth) began(j *job, h *shim.Handle) {
+	since := h.Tree().Since
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, device := range j.devices {
+		if s := g.of(device); s.since == 0 || since < s.since {
+			s.since = since
+		}
+	}
+}
+
+// leaseOver forgets what was on the devices before the lease of a job, which was
+// the last one.
+func (g *gpuHealth) leaseOver(j *job) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, device := range j.devices {
+		s := g.of(device)
+		s.before, s.since = nil, 0
+	}
 }
 
 // stranger describes a process that is left on a GPU.

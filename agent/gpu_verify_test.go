@@ -151,11 +151,11 @@ func TestOfAJobOfAnEarlierAgentTheTimeSaysWhatWasThereBefore(t *testing.T) {
 	old := probe.Process{PID: os.Getpid(), Command: "agent.test"}
 	young := probe.Process{PID: j.handle.Status().Job.PID, Command: "sh"}
 	for p, want := range map[probe.Process]bool{old: true, young: false, {PID: 1 << 30}: false} {
-		if mayStay(p, j, nil) != want {
+		if mayStay(p, nil, j.handle.Tree().Since) != want {
 			t.Errorf("%+v may stay: %v", p, !want)
 		}
 	}
-	if before := (&gpuBefore{map[proc.ID]bool{identify(young): true}}); !mayStay(young, j, before) || mayStay(old, j, before) {
+	if before := (&gpuBefore{map[proc.ID]bool{identify(young): true}}); !mayStay(young, before, 0) || mayStay(old, before, 0) {
 		t.Error("what was seen before the job counts")
 	}
 	a.Order(context.Background(), order(wire.OrderKill, 1, 1))

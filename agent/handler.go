@@ -48,11 +48,15 @@ func (a *agent) orderStart(o wire.Order) wire.OrderAck {
 	if o.Start == nil || o.Start.Job != o.Job || o.Start.Lease != o.Lease || len(o.Start.Devices) == 0 {
 		return wire.OrderAck{Code: wire.OrderFailed, Message: "the order does not say what to start"}
 	}
+	if o.Start.Hold != 0 && model.JobKind(o.Start.Kind) == model.KindHold {
+		return wire.OrderAck{Code: wire.OrderFailed, Message: "no hold runs inside a hold"}
+	}
 	if ack, known := a.present(k); known {
 		return ack
 	}
 	devices, missing := a.localDevices(o.Start.Devices)
 	j := a.newJob(k, devices)
+	j.hold, j.isHold = o.Start.Hold, model.JobKind(o.Start.Kind) == model.KindHold
 	if missing != "" {
 		return a.settled(j, wire.Outcome{End: uint8(command.EndStartFailed), ExitCode: startFailedCode(), Origin: uint8(model.OriginDevice),
 			Reason: fmt.Sprintf("start: device %s is not declared on this host; declare it in the agent's configuration", missing), OutputKnown: true})
@@ -64,9 +68,9 @@ func (a *agent) orderStart(o wire.Order) wire.OrderAck {
 	return a.accept(j, *o.Start)
 }
 
-// fenced answers for a lease that may not begin any more.
+// fenced answers for a job that may not begin any more.
 func (a *agent) fenced(j *job) (wire.OrderAck, bool) {
-	switch a.state.look(j.devices, j.lease) {
+	switch a.state.look(j.devices, j.claim()) {
 	case fenceStale:
 		return wire.OrderAck{Code: wire.OrderStaleLease, Message: "a later lease has begun on the device"}, true
 	case fenceBegun:
@@ -170,6 +174,7 @@ func (a *agent) orderKill(o wire.Order) wire.OrderAck {
 	// Never started: the fence sees to it that it never is.
 	devices, _ := a.localDevices(o.Start.Devices)
 	j := a.newJob(k, devices)
+	j.hold = o.Start.Hold
 	if ack, refused := a.fenced(j); refused {
 		return ack
 	}

@@ -38,8 +38,8 @@ type custody struct {
 	begun bool // on_acquire has begun since then
 
 	mu     sync.Mutex // guards what follows
-	user   key        // the last job that has come to the device
-	tenant tenant     // the user's
+	user   uint64     // the last lease that has come to the device
+	tenant tenant     // whose that is
 	came   chan struct{}
 }
 
@@ -53,22 +53,22 @@ func newCustodies(devices []Device) map[string]*custody {
 	return all
 }
 
-// come makes a job the device's user, which ends the linger after the job
+// come makes a lease the device's user, which ends the linger after the one
 // before it: whoever leaves later than that has nothing to say any more.
-func (d *custody) come(k key, t tenant) {
+func (d *custody) come(lease uint64, t tenant) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.user, d.tenant = k, t
+	d.user, d.tenant = lease, t
 	close(d.came)
 	d.came = make(chan struct{})
 }
 
-// uses returns whose the device is if k is the last that came to it; came is
+// uses returns whose the device is if lease is the last that came to it; came is
 // closed when another one comes.
-func (d *custody) uses(k key) (t tenant, came <-chan struct{}, ok bool) {
+func (d *custody) uses(lease uint64) (t tenant, came <-chan struct{}, ok bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.tenant, d.came, d.user == k
+	return d.tenant, d.came, d.user == lease
 }
 
 // take waits for the turn. The only error is ctx's.
@@ -94,7 +94,7 @@ func (a *agent) keptBy(j *job) (all []*custody) {
 	return all
 }
 
-// enter runs on_acquire for those of a job's devices that are not held, and
+// enter runs on_acquire for those of a lease's devices that are not held, and
 // returns false when the job is not to be started: it then has its outcome,
 // unless the agent stops. In that case it has not begun, and the next agent
 // runs on_acquire once more. The fence is not raised before, so that this is so
@@ -116,7 +116,7 @@ func (a *agent) enter(j *job, t tenant) bool {
 		}
 	})
 	for i, d := range all {
-		d.come(j.key, t)
+		d.come(j.lease, t)
 		wait.Go(func() { failures[i] = a.acquire(ctx, d, t) })
 	}
 	wait.Wait()
@@ -144,7 +144,7 @@ func (a *agent) enter(j *job, t tenant) bool {
 		a.mu.Unlock()
 		a.cancelled(j, reason)
 	}
-	a.rest(j.key, all)
+	a.rest(j.lease, all)
 	return false
 }
 
@@ -181,7 +181,8 @@ func (a *agent) acquire(ctx context.Context, d *custody, t tenant) (failure stri
 }
 
 // leave is called when a job is over, or the agent stops under it: then its
-// devices stay held, and the next agent takes that up with the job.
+// devices stay held, and the next agent takes that up with the job. Of a lease
+// the last one leaves; of two that are over together it does not matter which.
 func (a *agent) leave(j *job) {
 	select {
 	case <-j.over:
@@ -190,17 +191,22 @@ func (a *agent) leave(j *job) {
 			return
 		}
 	}
-	a.rest(j.key, a.keptBy(j))
+	a.mu.Lock()
+	shared := a.shared(j)
+	a.mu.Unlock()
+	if !shared {
+		a.rest(j.lease, a.keptBy(j))
+	}
 }
 
 // rest runs on_release for devices after their linger, or at once when the agent
-// stops, except for those that another job comes to first. It returns after
+// stops, except for those that another lease comes to first. It returns after
 // that.
-func (a *agent) rest(k key, all []*custody) {
+func (a *agent) rest(lease uint64, all []*custody) {
 	var wait sync.WaitGroup
 	for _, d := range all {
 		wait.Go(func() {
-			_, came, mine := d.uses(k)
+			_, came, mine := d.uses(lease)
 			if !mine {
 				return
 			}
@@ -214,7 +220,7 @@ func (a *agent) rest(k key, all []*custody) {
 			}
 			_ = d.take(context.Background()) // whoever has it is bounded
 			defer d.pass()
-			t, _, mine := d.uses(k)
+			t, _, mine := d.uses(lease)
 			if mine && d.begun {
 				a.release(context.Background(), d, t)
 			}
@@ -282,14 +288,20 @@ func (a *agent) releaseIdle() {
 	})
 }
 
-// readopt takes up what the hooks know of an adopted job's devices: while it
-// runs they are held. Once it has ended, the agent before this one may have run
-// on_release already, so the next job acquires anew. It is called before
-// releaseIdle, and before anybody else knows of the job.
+// readopt takes up what the hooks know of an adopted job's devices: while one of
+// its lease runs they are held. Once all have ended, the agent before this one may
+// have run on_release already, so the next lease acquires anew. It is called
+// before releaseIdle, and before anybody else knows of the job.
 func (a *agent) readopt(j *job) {
-	t := tenantIn(j.handle.Spec().Env)
 	for _, d := range a.keptBy(j) {
-		d.come(j.key, t)
-		d.begun, d.held = true, j.handle.Status().Phase != shim.Ended
+		held := j.handle.Status().Phase != shim.Ended
+		switch {
+		case d.user > j.lease:
+			continue // it has only not been told yet
+		case d.user == j.lease:
+			held = held || d.held
+		}
+		d.come(j.lease, a.tenantOf(j))
+		d.begun, d.held = true, held
 	}
 }

@@ -37,6 +37,8 @@ func parseKey(name string) (key, bool) {
 // stands below the line is guarded by agent.mu.
 type job struct {
 	key
+	hold    uint64   // the job number of the hold that it runs inside; 0: its lease is its own
+	isHold  bool     // as far as is known: its order or its spec says so
 	devices []string // names on this host
 	dir     string
 	faults  uint64        // that had been found when it was ordered
@@ -44,6 +46,7 @@ type job struct {
 	cancel  chan struct{} // closed once killing is set
 
 	phase   wire.JobPhase
+	use     use
 	limitS  int64         // how long it may run, in seconds; 0: no limit
 	killing string        // why it is being ended; "" if it is not
 	handle  *shim.Handle  // nil until it has been started, or if it never is
@@ -52,6 +55,11 @@ type job struct {
 
 func (a *agent) newJob(k key, devices []string) *job {
 	return &job{key: k, devices: devices, dir: a.dirOf(k), over: make(chan struct{}), cancel: make(chan struct{})}
+}
+
+// described takes over what a job's spec says of it.
+func (j *job) described(spec shim.Spec) {
+	j.devices, j.hold, j.isHold = devicesIn(spec.Env), holdIn(spec.Env), spec.Kind == shim.KindHold
 }
 
 func (a *agent) dirOf(k key) string { return filepath.Join(a.config.DataDir, jobsDir, k.name()) }
@@ -135,6 +143,7 @@ func (a *agent) finishLocked(j *job, o wire.Outcome) {
 	o.Job, o.Lease = j.job, j.lease
 	j.outcome, j.phase = &o, wire.PhaseEnded
 	close(j.over)
+	a.endInside(j)
 	a.notify()
 	a.log.Info("job ended", "job", j.job, "lease", j.lease, "end", o.End, "reason", o.Reason)
 }
@@ -178,7 +187,7 @@ func (a *agent) follow(j *job, h *shim.Handle) {
 	select {
 	case <-h.Done():
 		a.at(atEnded)
-		a.conclude(j, h)
+		a.conclude(j, a.outcomeOf(j, h), false)
 	case <-a.ctx.Done():
 	}
 }

@@ -71,7 +71,8 @@ type control struct {
 
 	mu       sync.Mutex // guards what follows
 	desired  map[uint64]session.Desired
-	outcomes map[uint64]wire.Outcome
+	outcomes map[uint64]wire.Outcome // by lease, of its last job
+	ends     map[uint64]wire.Outcome // by job
 	hellos   []wire.Hello
 	running  map[uint64]bool
 	deaf     bool // outcomes are not acked
@@ -87,7 +88,7 @@ func newControl(t *testing.T) *control { return newControlOf(t, token) }
 // newControlOf is a control of a cluster of its own: tests that run at the same
 // time serve the same host under different tokens.
 func newControlOf(t *testing.T, token string) *control {
-	c := &control{t: t, token: token, desired: map[uint64]session.Desired{}, outcomes: map[uint64]wire.Outcome{}, running: map[uint64]bool{}}
+	c := &control{t: t, token: token, desired: map[uint64]session.Desired{}, outcomes: map[uint64]wire.Outcome{}, ends: map[uint64]wire.Outcome{}, running: map[uint64]bool{}}
 	c.hub = session.NewHub("c1", c, testLog(t))
 	inner, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -201,7 +202,7 @@ func (c *control) Finish(_ context.Context, _, _ string, o wire.Outcome) (uint64
 	if d, ok := c.desired[o.Job]; ok && d.Lease == o.Lease {
 		delete(c.desired, o.Job)
 	}
-	c.outcomes[o.Lease] = o
+	c.outcomes[o.Lease], c.ends[o.Job] = o, o
 	return 7, true, nil
 }
 

@@ -177,14 +177,14 @@ func TestAJobThatHadNotBegunIsStartedByTheNextOrder(t *testing.T) {
 	if err := os.MkdirAll(filepath.Join(config.DataDir, jobsDir, "1-10"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if v, err := a.state.begin([]string{"gpu0"}, 10); v != fenceOpen || err != nil {
+	if v, err := a.state.begin([]string{"gpu0"}, claim{lease: 10}); v != fenceOpen || err != nil {
 		t.Fatal(v, err)
 	}
 	spec := a.spec(a.newJob(key{2, 11}, []string{"gpu1"}), wire.StartJob{Job: 2, Lease: 11, Command: []string{"true"}}, []string{"RC_JOB_ID=j-2", "RC_DEVICE=box:gpu1"})
 	if _, err := shim.Start(shim.Config{Dir: filepath.Join(config.DataDir, jobsDir, "2-11"), Exec: "/no/such/rcd", Spec: spec}); err == nil {
 		t.Fatal("started without an executable")
 	}
-	if v, err := a.state.begin([]string{"gpu1"}, 11); v != fenceOpen || err != nil {
+	if v, err := a.state.begin([]string{"gpu1"}, claim{lease: 11}); v != fenceOpen || err != nil {
 		t.Fatal(v, err)
 	}
 

@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	"rcd/agent/proc"
+	"rcd/agent/shim"
 )
 
 // scriptsDir is where the data directory says which scripts run: one file for
@@ -105,6 +106,17 @@ func (s *scripts) endLeft() map[string]string {
 	}
 	wait.Wait()
 	return stuck
+}
+
+// tenantOf returns whose use of its devices a job belongs to: the hold's, if it
+// runs inside one that is known.
+func (a *agent) tenantOf(j *job) tenant {
+	for _, k := range []key{{j.hold, j.lease}, j.key} {
+		if spec, err := shim.Load(a.dirOf(k)); err == nil {
+			return tenantIn(spec.Env)
+		}
+	}
+	return tenant{}
 }
 
 // ended ends the processes of a run and names those that could not be ended, ""

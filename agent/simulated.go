@@ -15,12 +15,12 @@ const witnessDir = "witness"
 // simulated devices witnessed: see witness.Check.
 func WitnessDir(dataDir string) string { return filepath.Join(dataDir, witnessDir) }
 
-// witness returns where the use of those of the devices is witnessed that are
+// witness returns where the use of those of a job's devices is witnessed that are
 // simulated, nil if none is.
-func (a *agent) witness(devices []string) *witness.Place {
-	place := witness.Place{Dir: WitnessDir(a.config.DataDir)}
+func (a *agent) witness(j *job) *witness.Place {
+	place := witness.Place{Dir: WitnessDir(a.config.DataDir), Inside: j.hold != 0}
 	for _, d := range a.config.Devices {
-		if d.Simulated && slices.Contains(devices, d.Name) {
+		if d.Simulated && slices.Contains(j.devices, d.Name) {
 			place.Devices = append(place.Devices, d.Name)
 		}
 	}

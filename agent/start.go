@@ -27,8 +27,13 @@ func (a *agent) accept(j *job, start wire.StartJob) wire.OrderAck {
 		return wire.OrderAck{Code: wire.OrderFailed, Message: "the agent is stopping"}
 	}
 	for _, other := range a.occupants(j) {
-		if other.lease >= j.lease {
+		if other.lease > j.lease || other.lease == j.lease && j.hold == 0 {
 			return wire.OrderAck{Code: orderBusy, Message: fmt.Sprintf("the device belongs to %s", model.LeaseID(other.lease))}
+		}
+	}
+	if j.hold != 0 {
+		if code, message := a.inhabits(j); code != "" {
+			return wire.OrderAck{Code: code, Message: message}
 		}
 	}
 	a.jobs[j.key] = j
@@ -59,10 +64,10 @@ func (a *agent) occupants(j *job) []*job {
 // start brings a job from the order to its end, or until the agent stops.
 func (a *agent) start(j *job, start wire.StartJob) {
 	a.at(atOrderTaken)
-	if err := a.drains.returned(j.devices, j.lease); err != nil {
-		a.log.Warn("a drain is still on disk for a device that an operator has returned", "devices", j.devices, "error", err)
+	if j.hold != 0 {
+		defer a.janitor.hold(key{j.hold, j.lease})()
 	}
-	if !a.vacate(j) || !a.awaitGPUs(j) || !a.sound(j) {
+	if !a.free(j) || !a.awaitGPUs(j) || !a.sound(j) {
 		return
 	}
 	a.at(atVacated)
@@ -71,7 +76,7 @@ func (a *agent) start(j *job, start wire.StartJob) {
 		a.settle(j, startFailed(err, model.OriginJob))
 		return
 	}
-	if !a.enter(j, tenantIn(env)) {
+	if j.hold == 0 && !a.enter(j, tenantIn(env)) {
 		return
 	}
 	defer a.leave(j)
@@ -84,16 +89,28 @@ func (a *agent) start(j *job, start wire.StartJob) {
 		return
 	}
 	a.at(atFenceRaised)
-	a.health.lookBefore(a.ctx, j)
+	if j.hold == 0 {
+		a.health.lookBefore(a.ctx, j)
+	}
+	if reason := a.touches(j); reason != "" {
+		a.cancelled(j, reason)
+		return
+	}
 	a.mu.Lock()
 	start.MaxRuntimeS = j.limitS // it may have been lengthened while it waited
 	a.mu.Unlock()
 	h, err := shim.Start(shim.Config{Dir: j.dir, Exec: a.deps.Exec, Log: a.log, Spec: a.spec(j, start, env), Step: a.step})
 	a.at(atStarted)
 	if err != nil {
-		a.settle(j, startFailed(err, originOf(shim.CauseOf(err), model.OriginAgent)))
+		o := startFailed(err, originOf(shim.CauseOf(err), model.OriginAgent))
+		if j.hold == 0 {
+			a.settle(j, o) // nothing was there
+			return
+		}
+		a.conclude(j, o, true)
 		return
 	}
+	a.health.began(j, h)
 	a.mu.Lock()
 	j.handle = h
 	if j.killing != "" {
@@ -107,6 +124,19 @@ func (a *agent) start(j *job, start wire.StartJob) {
 	a.follow(j, h)
 }
 
+// free waits until a job may come to its devices: nothing of an earlier lease is
+// there, or the hold that it runs inside is. It returns false when j is not to be
+// started, and has its outcome then unless the agent stops.
+func (a *agent) free(j *job) bool {
+	if j.hold != 0 {
+		return a.awaitHold(j)
+	}
+	if err := a.drains.returned(j.devices, j.lease); err != nil {
+		a.log.Warn("a drain is still on disk for a device that an operator has returned", "devices", j.devices, "error", err)
+	}
+	return a.vacate(j)
+}
+
 // raise raises the fence of a job's devices. The directory comes before it:
 // should this process die in between, the next one sees a lease without a job
 // in it, and knows that it has not begun.
@@ -118,7 +148,7 @@ func (a *agent) raise(j *job) (fenceVerdict, error) {
 		return fenceOpen, err
 	}
 	a.at(atDirMade)
-	return a.state.begin(j.devices, j.lease)
+	return a.state.begin(j.devices, j.claim())
 }
 
 // vacate waits until nothing of an earlier lease is on j's devices. A later
@@ -141,7 +171,7 @@ func (a *agent) vacate(j *job) bool {
 			a.settle(j, o)
 			return false
 		}
-		waiting := a.occupants(j)
+		waiting := slices.DeleteFunc(a.occupants(j), func(other *job) bool { return other.lease == j.lease })
 		for _, other := range waiting {
 			if other.lease < j.lease {
 				a.kill(other, reasonSuperseded+model.LeaseID(j.lease))
@@ -219,7 +249,7 @@ func (a *agent) spec(j *job, start wire.StartJob, env []string) shim.Spec {
 	spec := shim.Spec{
 		JobID: model.JobID(j.job), Lease: j.lease, Kind: shim.KindJob, Command: start.Command, Cwd: start.Cwd, Env: env,
 		MaxRuntime: time.Duration(start.MaxRuntimeS) * time.Second, IdleTimeout: time.Duration(start.IdleTimeoutS) * time.Second,
-		Grace: a.settings().KillGrace, OutputBound: a.settings().SpoolBound, Witness: a.witness(j.devices),
+		Grace: a.settings().KillGrace, OutputBound: a.settings().SpoolBound, Witness: a.witness(j),
 	}
 	if start.Cwd == "" {
 		spec.Cwd = homeDir()

@@ -5,10 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
-	"maps"
 	"os"
 	"path/filepath"
-	"slices"
 	"sync"
 
 	"rcd/agent/shim"
@@ -40,13 +38,6 @@ const (
 )
 
 const recordVersion = 1
-
-// fence is what keeps a lease from being started twice or after a later one.
-// It outlives every job's record.
-type fence struct {
-	// Begun is the highest lease begun for each device, by name.
-	Begun map[string]uint64 `cbor:"1,keyasint"`
-}
 
 // cluster is what the agent knows of its controllers.
 type cluster struct {
@@ -113,120 +104,6 @@ func openState(dir string) (s *state, fenceLost bool, problems []error, err erro
 		s.fence.Begun = map[string]uint64{}
 	}
 	return s, fenceLost, problems, nil
-}
-
-// begun returns the highest lease begun for a device.
-func (s *state) begun(device string) uint64 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.fence.Begun[device]
-}
-
-// begunDevices returns the names of all devices on which a lease has begun, in the
-// order of their numbers.
-func (s *state) begunDevices() []string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.SortedFunc(maps.Keys(s.fence.Begun), byNumber)
-}
-
-// fenceVerdict says whether a lease may still begin.
-type fenceVerdict int
-
-const (
-	fenceOpen  fenceVerdict = iota // above everything begun
-	fenceBegun                     // begun already, on one of the devices at least
-	fenceStale                     // a later lease has begun
-)
-
-// look compares a lease with what its devices have begun.
-func (s *state) look(devices []string, lease uint64) fenceVerdict {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.lookLocked(devices, lease)
-}
-
-func (s *state) lookLocked(devices []string, lease uint64) fenceVerdict {
-	verdict := fenceOpen
-	for _, d := range devices {
-		switch begun := s.fence.Begun[d]; {
-		case lease < begun:
-			return fenceStale
-		case lease == begun:
-			verdict = fenceBegun
-		}
-	}
-	return verdict
-}
-
-// begin raises the fence of the devices to lease, if it is open. With
-// fenceOpen and no error the lease is this caller's alone to start.
-func (s *state) begin(devices []string, lease uint64) (fenceVerdict, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if v := s.lookLocked(devices, lease); v != fenceOpen {
-		return v, nil
-	}
-	next := fence{Begun: make(map[string]uint64, len(s.fence.Begun)+1)}
-	for d, l := range s.fence.Begun {
-		next.Begun[d] = l
-	}
-	for _, d := range devices {
-		next.Begun[d] = lease
-	}
-	if err := writeRecord(filepath.Join(s.dir, fenceFile), kindFence, next); err != nil {
-		return fenceOpen, fmt.Errorf("write fence: %w", err)
-	}
-	s.fence = next
-	return fenceOpen, nil
-}
-
-// raise is begin for leases that are known to have begun. After an error the
-// fence is that high for as long as this process runs.
-func (s *state) raise(devices []string, lease uint64) error {
-	s.mu.Lock()
-	var low []string
-	for _, d := range devices {
-		if s.fence.Begun[d] < lease {
-			low = append(low, d)
-		}
-	}
-	s.mu.Unlock()
-	if len(low) == 0 {
-		return nil
-	}
-	_, err := s.begin(low, lease)
-	if err != nil {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.fence.Begun = maps.Clone(s.fence.Begun)
-		for _, d := range low {
-			s.fence.Begun[d] = max(s.fence.Begun[d], lease)
-		}
-	}
-	return err
-}
-
-// unbegin lowers the fence below a lease that is known not to have begun. After
-// an error it is lower for as long as this process runs, or until a lease begins.
-func (s *state) unbegin(lease uint64) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	next, lower := fence{Begun: make(map[string]uint64, len(s.fence.Begun))}, false
-	for d, l := range s.fence.Begun {
-		if l == lease {
-			l, lower = lease-1, true
-		}
-		next.Begun[d] = l
-	}
-	if !lower {
-		return nil
-	}
-	s.fence = next
-	if err := writeRecord(filepath.Join(s.dir, fenceFile), kindFence, next); err != nil {
-		return fmt.Errorf("write fence: %w", err)
-	}
-	return nil
 }
 
 // facts returns what is known of the cluster.

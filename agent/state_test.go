@@ -25,6 +25,7 @@ func TestStateFilesKeepTheirFormat(t *testing.T) {
 		v    any
 	}{
 		{"fence", kindFence, fence{Begun: map[string]uint64{"gpu0": 41, "gpu1": 7}}},
+		{"fence-inside", kindFence, fence{Begun: map[string]uint64{"gpu0": 41, "gpu1": 7}, Inside: map[string]begunInside{"gpu0": {Lease: 41, Floor: 50, Jobs: []uint64{52, 300}}}}},
 		{"cluster", kindCluster, cluster{ClusterID: "k", Generation: 2, Term: 5, Index: 900, Controllers: []wire.Controller{{ID: "c1", Addr: "a:1"}}}},
 		{"drain", kindDrain, drainRecord{SinceMS: 1790000000123, Reason: "new fans", Closed: true, Devices: map[string]uint8{"gpu0": drainSettled, "gpu1": drainUnsettled}, Rest: true}},
 		{"outcome", kindOutcome, wire.Outcome{Job: 7, Lease: 41, End: 1, ExitCode: &code, Reason: "cancelled", Origin: 4, OutputKnown: true}},
@@ -57,7 +58,7 @@ func TestStateSurvivesAndIsReadBack(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if v, err := s.begin([]string{"a", "b"}, 5); v != fenceOpen || err != nil {
+	if v, err := s.begin([]string{"a", "b"}, claim{lease: 5}); v != fenceOpen || err != nil {
 		t.Fatal(v, err)
 	}
 	if err := s.update(true, func(c *cluster) { c.Term = 9 }); err != nil {
@@ -75,11 +76,11 @@ func TestStateSurvivesAndIsReadBack(t *testing.T) {
 		{[]string{"a"}, 6, fenceOpen}, {[]string{"a"}, 5, fenceBegun}, {[]string{"a"}, 4, fenceStale},
 		{[]string{"a", "c"}, 5, fenceBegun}, {[]string{"c", "a"}, 4, fenceStale}, {[]string{"c"}, 1, fenceOpen},
 	} {
-		if got := back.look(tt.devices, tt.lease); got != tt.want {
+		if got := back.look(tt.devices, claim{lease: tt.lease}); got != tt.want {
 			t.Errorf("lease %d on %v: %v, want %v", tt.lease, tt.devices, got, tt.want)
 		}
 	}
-	if v, _ := back.begin([]string{"c", "a"}, 5); v != fenceBegun || back.begun("c") != 0 {
+	if v, _ := back.begin([]string{"c", "a"}, claim{lease: 5}); v != fenceBegun || back.begun("c") != 0 {
 		t.Error("a refused lease moved the fence")
 	}
 	if back.facts().Term != 9 {

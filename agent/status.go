@@ -49,6 +49,7 @@ const (
 type StatusJob struct {
 	Job       string    `json:"job"`
 	Lease     string    `json:"lease"`
+	Hold      string    `json:"hold,omitempty"`    // the hold that it runs inside
 	Devices   []string  `json:"devices,omitempty"` // names on the host
 	Phase     string    `json:"phase"`             // starting, running or ended
 	Since     time.Time `json:"since,omitzero"`    // when it began to run
@@ -95,6 +96,9 @@ func (s Status) Line() string {
 // String is the job as a sentence names it.
 func (j StatusJob) String() string {
 	text := j.Job
+	if j.Hold != "" {
+		text += " inside " + j.Hold
+	}
 	if len(j.Devices) > 0 {
 		text += " on " + strings.Join(j.Devices, ",")
 	}
@@ -168,6 +172,9 @@ func (s *drainState) station(device string) DrainStation {
 // status is what a person is told of a job. The caller holds mu.
 func (j *job) status() StatusJob {
 	s := StatusJob{Job: model.JobID(j.job), Lease: model.LeaseID(j.lease), Devices: j.devices, Phase: phaseName(j.phase), Killing: j.killing}
+	if j.hold != 0 {
+		s.Hold = model.JobID(j.hold)
+	}
 	if j.handle != nil {
 		s.Since = j.handle.Status().StartedAt
 	}

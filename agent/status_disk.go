@@ -79,6 +79,9 @@ func shimJobs(dataDir string) ([]StatusJob, error) {
 		j := StatusJob{Job: model.JobID(k.job), Lease: model.LeaseID(k.lease), Phase: phaseName(wire.PhaseRunning), Since: begunAt(dir)}
 		if spec, err := shim.Load(dir); err == nil {
 			j.Devices = devicesIn(spec.Env)
+			if hold := holdIn(spec.Env); hold != 0 {
+				j.Hold = model.JobID(hold)
+			}
 		}
 		s.Jobs = append(s.Jobs, j)
 	}

@@ -92,7 +92,7 @@ func TestAJobThatIsDroppedHoldsNobodyUp(t *testing.T) {
 	}
 	a.Order(context.Background(), order(wire.OrderStart, 1, 10, "true"))
 	<-at
-	if v, err := a.state.begin([]string{"gpu0"}, 11); v != fenceOpen || err != nil { // as the kill of lease 11 does
+	if v, err := a.state.begin([]string{"gpu0"}, claim{lease: 11}); v != fenceOpen || err != nil { // as the kill of lease 11 does
 		t.Fatal(v, err)
 	}
 	a.Order(context.Background(), order(wire.OrderStart, 3, 12, "true"))

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"sync"
 
-	"rcd/agent/shim"
 	"rcd/wire"
 )
 
@@ -33,7 +32,7 @@ type verifier struct {
 // check returns the verifier as a check. A directory that is missing or empty
 // is off for as long as it is.
 func (v *verifier) check() check {
-	return check{name: "verify scripts", applies: v.applies, look: v.look}
+	return check{name: "verify scripts", lease: true, applies: v.applies, look: v.look}
 }
 
 func (v *verifier) settings() Verify { return v.agent.settings().Verify }
@@ -49,10 +48,7 @@ func (v *verifier) applies() bool {
 
 // look makes a pass for each device of a job, side by side.
 func (v *verifier) look(ctx context.Context, j *job, _ wire.Outcome) finding {
-	var who tenant
-	if spec, err := shim.Load(j.dir); err == nil {
-		who = tenantIn(spec.Env)
-	}
+	who := v.agent.tenantOf(j)
 	found := make([]string, len(j.devices))
 	var wait sync.WaitGroup
 	for i, device := range j.devices {

@@ -1,8 +1,10 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -23,6 +25,9 @@ const (
 	// xidLate is how long after a job an error is still said to follow it. It is
 	// not in the job's reason then, which is told already.
 	xidLate = 5 * time.Second
+	// errorsKept is how long it is remembered that a job's errors are in its outcome,
+	// which is then about to be told.
+	errorsKept = time.Minute
 	// maxGPUErrors bounds the different errors that are kept of one job and device.
 	maxGPUErrors = 8
 	// maxHeard bounds the numbers for which the last time is kept.
@@ -37,6 +42,13 @@ type gpuError struct {
 	xid    probe.XID
 	detail string
 	times  int
+	beside string // who else had the GPU when it came first, for people
+}
+
+// gpuErrors are what a GPU reported while a job had it.
+type gpuErrors struct {
+	list      []gpuError
+	concluded time.Time // when they were taken into the job's outcome; zero before
 }
 
 // String returns the error as it stands in a reason or a fault.
@@ -47,32 +59,42 @@ func (e gpuError) String() string {
 	return e.xid.String() + ": " + e.detail
 }
 
-// holder returns the job that a device belongs to: of several the earliest,
-// because the later ones wait until it is over.
-func (a *agent) holder(device string) (key, bool) {
+// holders returns the jobs that a device belongs to: of several leases those of
+// the earliest, because the later ones wait until it is over. A hold with jobs
+// inside is none of them. Sorted by job.
+func (a *agent) holders(device string) (all []key) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	var first *job
+	inside := false
 	for _, j := range a.jobs {
-		if j.outcome == nil && slices.Contains(j.devices, device) && (first == nil || j.lease < first.lease) {
-			first = j
+		if j.outcome != nil || !slices.Contains(j.devices, device) || len(all) > 0 && j.lease > all[0].lease {
+			continue
+		}
+		if len(all) > 0 && j.lease < all[0].lease {
+			all, inside = nil, false
+		}
+		switch {
+		case j.hold != 0 && j.use == useComing: // it waits for the hold, or is about to begin
+		case j.hold != 0 && !inside:
+			all, inside = []key{j.key}, true
+		case j.hold != 0 || !inside:
+			all = append(all, j.key)
 		}
 	}
-	if first == nil {
-		return key{}, false
-	}
-	return first.key, true
+	slices.SortFunc(all, func(x, y key) int { return cmp.Compare(x.job, y.job) })
+	return all
 }
 
-// heard takes an error of a device's GPU: for the reason of the job that has the
-// device, and, by what it means, for a fault.
+// heard takes an error of a device's GPU: for the reasons of the jobs that have
+// the device, since the driver does not say whose it is, and, by what it means,
+// for a fault.
 func (g *gpuHealth) heard(device string, e probe.Event) {
 	err := gpuError{xid: probe.LookUp(e.XID, g.site()), detail: e.Detail, times: 1}
 	if err.xid.Meaning == probe.MeansIgnore {
 		g.log.Debug("error of a GPU ignored", "device", device, "error", err)
 		return
 	}
-	holder, held := g.holder(device)
+	holders := g.holders(device)
 	g.mu.Lock()
 	s := g.of(device)
 	again := time.Since(s.heard[e.XID]) < xidPause && !s.heard[e.XID].IsZero()
@@ -82,16 +104,21 @@ func (g *gpuHealth) heard(device string, e probe.Event) {
 		}
 		s.heard[e.XID] = time.Now()
 	}
-	var whose string
-	switch {
-	case held && (s.job != holder || s.concluded.IsZero()):
-		fresh := s.add(holder, err)
-		again = again && !fresh
-		whose = model.JobID(holder.job)
-	case !s.concluded.IsZero() && time.Since(s.concluded) < xidLate:
-		whose = "no job; " + model.JobID(s.job.job) + " had just ended"
-	default:
+	holders = slices.DeleteFunc(holders, func(k key) bool { e := s.errors[k]; return e != nil && !e.concluded.IsZero() })
+	whose := jobIDs(holders)
+	if len(holders) == 0 {
 		whose = "no job"
+		if k, ok := s.justEnded(); ok {
+			whose += "; " + model.JobID(k.job) + " had just ended"
+		}
+	}
+	if len(holders) > 0 { // a job of an earlier lease that never began has nobody to conclude them
+		maps.DeleteFunc(s.errors, func(k key, e *gpuErrors) bool { return e.concluded.IsZero() && k.lease < holders[0].lease })
+	}
+	for _, k := range holders {
+		err.beside = jobIDs(slices.DeleteFunc(slices.Clone(holders), func(other key) bool { return other == k }))
+		fresh := s.add(k, err)
+		again = again && !fresh
 	}
 	g.mu.Unlock()
 	if again {
@@ -106,20 +133,41 @@ func (g *gpuHealth) heard(device string, e probe.Event) {
 // add keeps an error for the outcome of a job, and reports whether the job had
 // none like it. The caller holds the lock of the gpuHealth.
 func (s *gpuSeen) add(job key, err gpuError) bool {
-	if s.job != job {
-		s.job, s.errors, s.concluded = job, nil, time.Time{}
+	e := s.errors[job]
+	if e == nil {
+		e = &gpuErrors{}
+		s.errors[job] = e
 	}
-	for i := range s.errors {
-		if s.errors[i].xid.Number == err.xid.Number {
-			s.errors[i].times++
+	for i := range e.list {
+		if e.list[i].xid.Number == err.xid.Number {
+			e.list[i].times++
 			return false
 		}
 	}
-	if len(s.errors) == maxGPUErrors {
+	if len(e.list) == maxGPUErrors {
 		return false
 	}
-	s.errors = append(s.errors, err)
+	e.list = append(e.list, err)
 	return true
+}
+
+// justEnded returns the job whose errors were concluded last, if that was a moment
+// ago. The caller holds the lock of the gpuHealth.
+func (s *gpuSeen) justEnded() (last key, ok bool) {
+	for k, e := range s.errors {
+		if time.Since(e.concluded) < xidLate && (!ok || e.concluded.After(s.errors[last].concluded)) {
+			last, ok = k, true
+		}
+	}
+	return last, ok
+}
+
+func jobIDs(keys []key) string {
+	var ids []string
+	for _, k := range keys {
+		ids = append(ids, model.JobID(k.job))
+	}
+	return strings.Join(ids, ", ")
 }
 
 // errorsOf returns what the job's devices reported. With conclude set whatever
@@ -130,11 +178,12 @@ func (g *gpuHealth) errorsOf(j *job, conclude bool) map[string][]gpuError {
 	all := map[string][]gpuError{}
 	for _, device := range j.devices {
 		s := g.of(device)
-		if s.job == j.key && len(s.errors) > 0 {
-			all[device] = s.errors
+		if e := s.errors[j.key]; e != nil && len(e.list) > 0 {
+			all[device] = e.list
 		}
 		if conclude {
-			s.job, s.errors, s.concluded, s.before = j.key, nil, time.Now(), nil
+			maps.DeleteFunc(s.errors, func(_ key, e *gpuErrors) bool { return !e.concluded.IsZero() && time.Since(e.concluded) >= errorsKept })
+			s.errors[j.key] = &gpuErrors{concluded: time.Now()}
 		}
 	}
 	return all
@@ -164,6 +213,9 @@ func (g *gpuHealth) checkErrors(ctx context.Context, j *job, o wire.Outcome) fin
 			times := ""
 			if e.times > 1 {
 				times = fmt.Sprintf(", %d times", e.times)
+			}
+			if e.beside != "" {
+				times += " (" + e.beside + " had it as well)"
 			}
 			notes = append(notes, fmt.Sprintf("%s reported %s%s", device, e, times))
 			if e.xid.Meaning == probe.MeansDevice {

@@ -201,7 +201,7 @@ func TestAStormOfErrorsIsOneLineAndOneFault(t *testing.T) {
 	var log bytes.Buffer
 	g := &gpuHealth{
 		site: func() map[uint64]probe.Meaning { return nil }, log: slog.New(slog.NewTextHandler(writerFunc(func(p []byte) (int, error) { mu.Lock(); defer mu.Unlock(); return log.Write(p) }), nil)),
-		uuid: func(string) string { return "GPU-0" }, holder: func(string) (key, bool) { return key{1, 1}, true }, seen: map[string]*gpuSeen{},
+		uuid: func(string) string { return "GPU-0" }, holders: func(string) []key { return []key{{1, 1}} }, seen: map[string]*gpuSeen{},
 	}
 	faults := 0
 	g.fault = func(string, string) { faults++ }
@@ -214,8 +214,8 @@ func TestAStormOfErrorsIsOneLineAndOneFault(t *testing.T) {
 	for x := range uint64(1000) {
 		g.heard("gpu0", probe.Event{XID: 1000 + x})
 	}
-	if s := g.seen["gpu0"]; len(s.errors) != maxGPUErrors || len(s.heard) > maxHeard || s.errors[0].times != 1000 {
-		t.Errorf("%d errors, %d heard", len(s.errors), len(s.heard))
+	if s := g.seen["gpu0"]; len(s.errors[key{1, 1}].list) != maxGPUErrors || len(s.heard) > maxHeard || s.errors[key{1, 1}].list[0].times != 1000 {
+		t.Errorf("%d errors, %d heard", len(s.errors[key{1, 1}].list), len(s.heard))
 	}
 }
 
@@ -223,7 +223,7 @@ func TestAnErrorAfterTheOutcomeIsMadeIsNotLostInIt(t *testing.T) {
 	t.Parallel()
 	var faults []string
 	g := &gpuHealth{
-		site: func() map[uint64]probe.Meaning { return nil }, log: testLog(t), uuid: func(string) string { return "GPU-0" }, holder: func(string) (key, bool) { return key{1, 1}, true },
+		site: func() map[uint64]probe.Meaning { return nil }, log: testLog(t), uuid: func(string) string { return "GPU-0" }, holders: func(string) []key { return []key{{1, 1}} },
 		fault: func(_, detail string) { faults = append(faults, detail) }, seen: map[string]*gpuSeen{},
 	}
 	j := &job{key: key{1, 1}, devices: []string{"gpu0"}}
@@ -264,10 +264,10 @@ func TestOfTwoJobsOnADeviceTheEarlierHasTheError(t *testing.T) {
 	}
 	a.jobs[key{11, 11}].ended(wire.Outcome{})
 	a.mu.Unlock()
-	if k, ok := a.holder("gpu0"); !ok || k.job != 12 {
-		t.Errorf("holder %v %v", k, ok)
+	if all := a.holders("gpu0"); len(all) != 1 || all[0].job != 12 {
+		t.Errorf("holders %v", all)
 	}
-	if k, ok := a.holder("gpu1"); ok {
-		t.Errorf("holder of an idle device: %v", k)
+	if all := a.holders("gpu1"); all != nil {
+		t.Errorf("holders of an idle device: %v", all)
 	}
 }
