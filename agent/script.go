@@ -93,6 +93,7 @@ func (s *scripts) run(ctx context.Context, x script) scriptEnd {
 	defer said.close()
 	mark := rand.Text()
 	forget := s.record(x, mark)
+	s.runs(mark, target(proc.ID{}, mark)) // before there is anything to be taken for a survivor
 	cmd, err := s.start(ctx, x, mark, pipe)
 	_ = pipe.Close()
 	if err != nil {

@@ -183,6 +183,20 @@ func TestAScriptThatDoesNotRunSaysWhy(t *testing.T) {
 	}
 }
 
+// A look at the process table may come at any moment.
+func TestAScriptIsKnownBeforeItRuns(t *testing.T) {
+	known := -1
+	var s *scripts
+	s = newScripts("box", t.TempDir(), "boot", func([]string) map[string]string {
+		known = len(s.trees()) // its environment is made just before it starts
+		return nil
+	}, testLog(t))
+	end := s.run(context.Background(), script{path: executableFile(t, filepath.Join(t.TempDir(), "a"), "exit 0"), timeout: time.Minute})
+	if end.failure != "" || known != 1 || len(s.trees()) != 0 {
+		t.Errorf("%d scripts known before, %d after, %+v", known, len(s.trees()), end)
+	}
+}
+
 func TestAScriptIsNoSurvivorOfAJob(t *testing.T) {
 	a := newTestAgent(t, testConfig(dataDir(t), newControl(t)))
 	dir := t.TempDir()
