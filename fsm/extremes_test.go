@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"rcd/fsm/command"
+	"rcd/model"
 )
 
 // extremes makes up commands whose every field is a name that exists or not, or
@@ -117,6 +118,12 @@ func (x extremes) mend(body any) {
 func (x extremes) mendSpec(s *command.JobSpec) {
 	s.Kind, s.Stdio, s.Priority, s.Submitter, s.Command = 0, s.Stdio%3, s.Priority%11, "ann", []string{"true"}
 	s.MaxRuntimeS, s.IdleTimeoutS = min(s.MaxRuntimeS, 3600), min(s.IdleTimeoutS, 3600)
+	s.SessionS = 0
+	if j := x.s.l.job(x.s.jobNumber()); j != nil && j.Kind == model.KindHold {
+		s.Hold, s.Pinned, s.Selector, s.Priority, s.NoWait = j.Number, "", "", 0, false
+		return
+	}
+	s.Hold = 0
 	if s.Pinned == "" && s.Selector == "" || x.s.one(2) {
 		s.Pinned, s.Selector = "box:gpu0", ""
 	} else if s.Pinned != "" {
@@ -136,6 +143,12 @@ func TestNoExtremeBreaksALaw(t *testing.T) {
 	for round := range 60 {
 		l := busyBox(t)
 		l.check = round%10 == 0
+		if round%2 == 0 {
+			l.ok(member("c1", LevelInside))
+			l.ok(raise(LevelInside))
+			l.ok(&command.AgentRegister{Host: "held", MachineID: "m-held", Instance: "e1", Devices: []command.DeviceSpec{spec("g", 0)}})
+			l.ok(submit(inside(l.queued(holdOf("held:g", 3600)))))
+		}
 		x := extremes{newStream(seeded{rand.New(rand.NewPCG(seed, uint64(round)))}, l, 1)}
 		for i := range 100 {
 			body := x.command(i + round)
