@@ -14,7 +14,7 @@ func (w *Writer) Offer(stream Stream, p []byte) (int, error) {
 		if err := w.store(stream, part); err != nil {
 			return taken, err
 		}
-		_, _ = w.digest.Write(part)
+		w.count(part)
 		w.length += int64(len(part))
 		taken += len(part)
 	}

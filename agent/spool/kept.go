@@ -73,3 +73,18 @@ func (k *kept) undo() {
 	k.tailSize -= k.tail[len(k.tail)-1].size
 	k.tail = k.tail[:len(k.tail)-1]
 }
+
+// restore takes over the segments that another Writer has left, ascending. Those at the beginning that fit its share are the head.
+func (k *kept) restore(left []span) {
+	next := int64(0)
+	for _, s := range left {
+		if !k.headDone && s.from == next && k.headSize+s.size <= k.headLimit {
+			k.headSize += s.size
+			next = s.to
+			continue
+		}
+		k.headDone = true
+		k.tail = append(k.tail, s)
+		k.tailSize += s.size
+	}
+}

@@ -56,23 +56,32 @@ func Recover(dir string) (Remains, error) {
 	return left, nil
 }
 
-// recoverSegment measures the last segment. errFormat if it has no header.
+// recoverSegment measures the last segment, cuts it and syncs. errFormat if it has no header.
 func recoverSegment(path string, start int64) (Remains, error) {
+	left, digest, err := measureSegment(path, start, true)
+	if digest != nil {
+		left.Digest = hex.EncodeToString(digest.Sum(nil))
+	}
+	return left, err
+}
+
+// measureSegment is recoverSegment with the digest, nil if it cannot be known, as something to go on with.
+func measureSegment(path string, start int64, sync bool) (Remains, hash.Hash, error) {
 	file, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {
-		return Remains{}, fmt.Errorf("recover spool: %w", err)
+		return Remains{}, nil, fmt.Errorf("recover spool: %w", err)
 	}
 	defer func() { _ = file.Close() }()
 	header := make([]byte, segmentHeaderSize)
 	if _, err := file.ReadAt(header, 0); err != nil && !errors.Is(err, io.EOF) {
-		return Remains{}, fmt.Errorf("recover spool: %w", err)
+		return Remains{}, nil, fmt.Errorf("recover spool: %w", err)
 	}
 	at, state, err := decodeSegmentHeader(header)
 	if err != nil {
-		return Remains{}, err
+		return Remains{}, nil, err
 	}
 	if at != start {
-		return Remains{}, fmt.Errorf("%w: %q begins at %d", errFormat, path, at)
+		return Remains{}, nil, fmt.Errorf("%w: %q begins at %d", errFormat, path, at)
 	}
 	digest := resume(start, state)
 	c := &cursor{file: file, start: start, offset: start, pos: segmentHeaderSize}
@@ -82,7 +91,7 @@ func recoverSegment(path string, start int64) (Remains, error) {
 			break
 		}
 		if err != nil {
-			return Remains{}, err
+			return Remains{}, nil, err
 		}
 		if digest != nil {
 			_, _ = digest.Write(rec.Data)
@@ -90,21 +99,20 @@ func recoverSegment(path string, start int64) (Remains, error) {
 	}
 	info, err := file.Stat()
 	if err != nil {
-		return Remains{}, fmt.Errorf("recover spool: %w", err)
+		return Remains{}, nil, fmt.Errorf("recover spool: %w", err)
 	}
 	left := Remains{Length: c.offset, Cut: info.Size() - c.pos}
-	if digest != nil {
-		left.Digest = hex.EncodeToString(digest.Sum(nil))
-	}
 	if left.Cut > 0 {
 		if err := file.Truncate(c.pos); err != nil {
-			return Remains{}, fmt.Errorf("recover spool: cut torn record: %w", err)
+			return Remains{}, nil, fmt.Errorf("recover spool: cut torn record: %w", err)
 		}
 	}
-	if err := file.Sync(); err != nil {
-		return Remains{}, fmt.Errorf("recover spool: %w", err)
+	if sync {
+		if err := file.Sync(); err != nil {
+			return Remains{}, nil, fmt.Errorf("recover spool: %w", err)
+		}
 	}
-	return left, nil
+	return left, digest, nil
 }
 
 // resume takes a digest up where a segment began; nil if that is not known.

@@ -41,7 +41,7 @@ type Writer struct {
 	segment int64 // size at which a segment is full
 	disk    disk
 
-	digest hash.Hash
+	digest hash.Hash // nil: a part of the output never came by, so that nobody can tell
 	length int64
 	buf    []byte
 
@@ -56,7 +56,7 @@ type Writer struct {
 
 // openSegment is the segment that is being written.
 type openSegment struct {
-	file  segmentFile
+	file  segmentFile // nil after Pause, until something is appended
 	name  string
 	start int64
 	size  int64
@@ -71,17 +71,16 @@ type segmentFile interface {
 // disk is what a test replaces to make writes fail.
 type disk interface {
 	create(path string) (segmentFile, error)
+	reopen(path string) (segmentFile, error)
 	replace(path string, data []byte) error
 }
 
 // Create begins a spool in dir, which is made if it is missing. bound is the most it may take on disk in bytes, 0 for DefaultBound, at least
 // MinBound: the first quarter of it keeps the head of the output, the rest the tail. ErrExists if dir holds a spool.
 func Create(dir string, bound int64) (*Writer, error) {
-	if bound == 0 {
-		bound = DefaultBound
-	}
-	if bound < MinBound {
-		return nil, fmt.Errorf("create spool: bound of %d bytes is below %d", bound, MinBound)
+	w, err := newWriter(dir, bound)
+	if err != nil {
+		return nil, err
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("create spool: %w", err)
@@ -92,6 +91,17 @@ func Create(dir string, bound int64) (*Writer, error) {
 	}
 	if len(starts) > 0 {
 		return nil, fmt.Errorf("create spool %q: %w", dir, ErrExists)
+	}
+	return w, nil
+}
+
+// newWriter returns a Writer of an empty output.
+func newWriter(dir string, bound int64) (*Writer, error) {
+	if bound == 0 {
+		bound = DefaultBound
+	}
+	if bound < MinBound {
+		return nil, fmt.Errorf("create spool: bound of %d bytes is below %d", bound, MinBound)
 	}
 	w := &Writer{dir: dir, segment: min(maxSegment, bound/16), disk: realDisk{}, digest: sha256.New()}
 	w.kept.headLimit = bound / 4
@@ -109,7 +119,7 @@ func (w *Writer) Append(stream Stream, p []byte) error {
 		n := min(len(p), maxPayload)
 		err := w.store(stream, p[:n])
 		// The state before these bytes went into the segment header that store may have written.
-		_, _ = w.digest.Write(p[:n])
+		w.count(p[:n])
 		if err != nil {
 			failed = err
 			w.miss(w.length, w.length+int64(n), CauseWrite)
@@ -123,8 +133,21 @@ func (w *Writer) Append(stream Stream, p []byte) error {
 // Length returns how many bytes were appended, dropped ones included.
 func (w *Writer) Length() int64 { return w.length }
 
-// Digest returns the SHA-256 over everything that was appended, dropped ranges included, in lower-case hex.
-func (w *Writer) Digest() string { return hex.EncodeToString(w.digest.Sum(nil)) }
+// Digest returns the SHA-256 over everything that was appended, dropped ranges included, in lower-case hex; "" after a Skip, and where a Resume could
+// not know it.
+func (w *Writer) Digest() string {
+	if w.digest == nil {
+		return ""
+	}
+	return hex.EncodeToString(w.digest.Sum(nil))
+}
+
+// count takes p into the digest.
+func (w *Writer) count(p []byte) {
+	if w.digest != nil {
+		_, _ = w.digest.Write(p)
+	}
+}
 
 func (w *Writer) store(stream Stream, p []byte) error {
 	if !w.failedAt.IsZero() {
@@ -148,6 +171,14 @@ func (w *Writer) store(stream Stream, p []byte) error {
 			return err
 		}
 	}
+	if w.current.file == nil {
+		file, err := w.disk.reopen(w.current.name)
+		if err != nil {
+			w.failedAt = time.Now()
+			return fmt.Errorf("append to spool: %w", err)
+		}
+		w.current.file = file
+	}
 	if _, err := w.current.file.Write(w.buf); err != nil {
 		w.failedAt = time.Now()
 		w.cutSegment()
@@ -168,9 +199,9 @@ func (w *Writer) full(size int64) bool {
 
 // openSegment begins a segment at the present length. It gets its name only with a whole header in it, for readers look at names.
 func (w *Writer) openSegment() error {
-	state, err := w.digest.(encoding.BinaryMarshaler).MarshalBinary()
-	if err != nil {
-		state = nil // the digest of a spool whose writer dies is then not known
+	var state []byte // none: the digest of a spool whose writer dies is then not known
+	if known, ok := w.digest.(encoding.BinaryMarshaler); ok {
+		state, _ = known.MarshalBinary()
 	}
 	name := filepath.Join(w.dir, segmentName(w.length))
 	file, err := w.disk.create(name + tempSuffix)
@@ -215,7 +246,7 @@ func (w *Writer) closeSegment() {
 	if f, ok := w.current.file.(*os.File); ok {
 		_ = unix.SyncFileRange(int(f.Fd()), 0, 0, unix.SYNC_FILE_RANGE_WRITE)
 	}
-	_ = w.current.file.Close()
+	w.Pause()
 	w.dirty = append(w.dirty, w.current.name)
 	w.kept.end(w.length)
 	w.current = nil
@@ -240,7 +271,7 @@ func (w *Writer) miss(from, to int64, cause string) {
 	for i := range w.gaps {
 		// There is one range that the bound took: whatever lies between two dropped segments is missing too.
 		if g := &w.gaps[i]; g.Cause == cause && (g.To == from || cause == CauseBound) {
-			g.To = to
+			g.From, g.To = min(g.From, from), max(g.To, to)
 			w.swallow(i)
 			return
 		}
@@ -279,8 +310,10 @@ func (w *Writer) Sync() error {
 	if w.gapsStale {
 		failed = w.writeGaps()
 	}
-	if w.current != nil {
+	if w.current != nil && w.current.file != nil {
 		failed = errors.Join(failed, w.current.file.Sync())
+	} else if w.current != nil {
+		failed = errors.Join(failed, syncPath(w.current.name))
 	}
 	for _, name := range w.dirty {
 		failed = errors.Join(failed, syncPath(name))
@@ -298,10 +331,8 @@ func (w *Writer) Sync() error {
 // Close syncs and ends the Writer.
 func (w *Writer) Close() error {
 	err := w.Sync()
-	if w.current != nil {
-		_ = w.current.file.Close()
-		w.current = nil
-	}
+	w.Pause()
+	w.current = nil
 	return err
 }
 
@@ -318,6 +349,10 @@ type realDisk struct{}
 
 func (realDisk) create(path string) (segmentFile, error) {
 	return os.OpenFile(path, os.O_CREATE|os.O_TRUNC|os.O_WRONLY|os.O_APPEND, 0o600)
+}
+
+func (realDisk) reopen(path string) (segmentFile, error) {
+	return os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0o600)
 }
 
 func (realDisk) replace(path string, data []byte) error {
