@@ -13,7 +13,7 @@ var floors = map[string]int{
 	"cmd/rcd": 6, "cmd/rc": 6,
 	"controller": 5, "internal/dev": 5,
 	"api": 4, "agent": 4,
-	"raftnode": 3, "raftnode/inspect": 3, "client": 3,
+	"raftnode": 3, "raftnode/inspect": 3, "client": 3, "controller/copies": 3,
 	"fsm": 2, "session": 2, "relay": 2, "agent/shim": 2,
 	"fsm/command": 1, "scheduler": 1, "wire": 1, "agent/probe": 1, "agent/proc": 1, "agent/spool": 1, "agent/witness": 1,
 	"model": 0, "model/selector": 0, "web": 0,
