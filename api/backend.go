@@ -65,8 +65,9 @@ type Backend interface {
 	// just now; leader only. It never blocks, and nothing of it is logged.
 	HearSession(hold uint64)
 
-	// Output returns the bytes of a job from offset on; leader only. The row
-	// is the caller's; what becomes of the job later is the backend's to
+	// Output returns the bytes of a job from offset on; on the leader, and on
+	// any other node for an output that it has a whole copy of, else
+	// raftnode.ErrNotLeader. The row is the caller's; what becomes of the job later is the backend's to
 	// follow, and so is joining the host's spool again when a link is lost.
 	//
 	// With follow the source ends (relay.End) at the length that job.finish
@@ -74,7 +75,7 @@ type Backend interface {
 	// has not started yet is waited for. Without, it ends at what the host has
 	// at the time of the call, and at the stated length if the job has ended.
 	// While the host is out of reach Next blocks; the edge's context bounds
-	// that. Bytes that are gone are a relay.Gap wherever the stated length says
+	// that, unless a controller has a copy. Bytes that are gone are a relay.Gap wherever the stated length says
 	// how many they are; an End that is not Complete says the rest. The
 	// context covers the life of the source: ending it frees everything. The
 	// edge ends it when the node stops leading.
@@ -186,6 +187,10 @@ type Internal interface {
 
 	// Webhooks returns what this node knows of webhooks.
 	Webhooks() WebhookLedger
+
+	// Copy opens this node's own copy of an output, whatever else there is of
+	// it elsewhere. An error means that there is none.
+	Copy(ctx context.Context, r CopyRequest) (CopySource, error)
 }
 
 // DigestAt answers GET /internal/digest.

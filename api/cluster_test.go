@@ -456,6 +456,10 @@ func (n *node) Peer() wire.RaftPeer {
 
 func (n *node) Webhooks() WebhookLedger { return WebhookLedger{} }
 
+func (n *node) Copy(context.Context, CopyRequest) (CopySource, error) {
+	return nil, fmt.Errorf("no copies here")
+}
+
 func (n *node) DigestAt(index uint64) DigestAt {
 	return DigestAt{Digest: fmt.Sprintf("%032x", index), Applied: n.cluster.machine.Index()}
 }

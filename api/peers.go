@@ -26,6 +26,7 @@ const (
 	pathPeer      = "/internal/peer"
 	pathDigest    = "/internal/digest"
 	pathWebhooks  = "/internal/webhooks"
+	pathCopy      = "/internal/copy"
 
 	// peerURL is where such requests go as far as net/http is concerned; the
 	// connection is made by node ID.
@@ -42,8 +43,9 @@ const (
 // internalRoutes serves what PeerClient asks. The channel is authenticated:
 // whoever reaches it is a controller of this cluster.
 func (s *server) internalRoutes(internal Internal) {
+	handle := func(pattern string, h http.HandlerFunc) { s.mux.HandleFunc(pattern, h) }
 	add := func(pattern string, h func(w http.ResponseWriter, r *http.Request) (any, error)) {
-		s.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+		handle(pattern, func(w http.ResponseWriter, r *http.Request) {
 			body, err := h(w, r)
 			if err != nil {
 				s.fail(w, r, s.toldToEdge(w, err))
@@ -76,6 +78,7 @@ func (s *server) internalRoutes(internal Internal) {
 		}
 		return internal.DigestAt(index), nil
 	})
+	handle("GET "+pathCopy, s.copyStream(internal))
 	add("GET "+pathWebhooks, func(http.ResponseWriter, *http.Request) (any, error) {
 		return internal.Webhooks(), nil
 	})

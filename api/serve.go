@@ -156,7 +156,7 @@ func (p *patient) Next(ctx context.Context) (relay.Record, error) {
 	return record, err
 }
 
-// open opens the output on this node, which leads.
+// open opens the output on this node, which leads or has a copy.
 func (s *server) open(ctx context.Context, want output) (relay.Source, error) {
 	source, err := s.backend.Output(ctx, want.job, want.offset, want.follow)
 	if err != nil || want.follow {
@@ -167,6 +167,6 @@ func (s *server) open(ctx context.Context, want output) (relay.Source, error) {
 
 func (s *server) outputHeaders(w http.ResponseWriter, want output) {
 	w.Header().Set(wire.HeaderIndex, strconv.FormatUint(want.index, 10))
-	w.Header().Set(wire.HeaderLeader, s.NodeID)
+	w.Header().Set(wire.HeaderLeader, s.backend.Leader().ID)
 	w.Header().Set(wire.HeaderLogOffset, strconv.FormatInt(want.offset, 10))
 }

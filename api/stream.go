@@ -74,8 +74,8 @@ func (s *server) stream(w http.ResponseWriter, r *http.Request, who Identity) er
 	return s.output(w, r, who, s.wantsOutput, s.serveStream, s.passStream)
 }
 
-// output serves bytes on the leader, whose agents have them, and passes the
-// leader's through elsewhere. Until the first byte is out another leader may be
+// output serves bytes on the leader, whose agents have them, and elsewhere from
+// a copy or by passing the leader's through. Until the first byte is out another leader may be
 // waited for; after that a reader comes again at its offset.
 func (s *server) output(w http.ResponseWriter, r *http.Request, who Identity, wants wantFunc, serve serveFunc, pass passFunc) error {
 	select {
@@ -125,6 +125,12 @@ func (s *server) outputOnce(ctx context.Context, w http.ResponseWriter, r *http.
 	defer done()
 	if leader.Self {
 		return serve(w, r.WithContext(within), want)
+	}
+	if !s.internal && want.attach == nil && want.job.State.Terminal() {
+		// A copy of this node's own spares everybody the way.
+		if err := serve(w, r, want); !errors.Is(err, raftnode.ErrNotLeader) {
+			return err
+		}
 	}
 	if leader.ID == "" || leader.ID == s.NodeID || s.internal {
 		return raftnode.ErrNotLeader

@@ -58,6 +58,7 @@ func (a agents) Admit(ctx context.Context, hello wire.Hello) (session.Admission,
 		}
 	}
 	a.c.live.Admit(hello.Host, time.Now())
+	a.c.copying.attached(hello.Host)
 	view := a.c.machine.View()
 	return session.Admission{ClusterID: a.c.identity.Self().ClusterID, Index: view.Index(), Facts: a.factsDigest(view, hello)}, nil
 }

@@ -141,6 +141,10 @@ func (c *Controller) RaftStatus(context.Context) wire.RaftStatus {
 	if epoch, ok := c.node.Epoch(); ok {
 		s.HoldoffMS = max(0, view.Settings().HoldoffMS-time.Since(epoch.Started).Milliseconds())
 	}
+	if store := c.copying.store.Load(); store != nil {
+		u := store.Usage()
+		s.OutputCopies = &wire.OutputCopies{Bytes: u.Bytes, Limit: u.Limit, Jobs: u.Copies, Complete: u.Complete, Stopped: u.Stopped}
+	}
 	for _, h := range c.hub.Contacts() {
 		if h.Attached {
 			s.Attached++

@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"rcd/api"
+	"rcd/controller/copies"
 	"rcd/fsm"
 	"rcd/internal/mux"
 	"rcd/raftnode"
@@ -34,6 +35,9 @@ type Config struct {
 	// is given the same.
 	WebhookURL    string
 	WebhookSecret string
+	// OutputCopies is how much this node's copies of jobs' output may take; the
+	// zero value keeps none.
+	OutputCopies copies.Limit
 }
 
 // Deps are what tests replace. The zero value means the real thing.
@@ -48,6 +52,11 @@ type Deps struct {
 	// WebhookPause is the pause after a webhook that was not taken, instead of
 	// a second.
 	WebhookPause time.Duration
+	// Disk tells the size of the disk of the copies of output and what is free
+	// on it, instead of the system.
+	Disk func(dir string) (size, free int64, err error)
+	// CopyBytes bounds the copy of one job's output instead of 1 GiB.
+	CopyBytes int64
 	// Table are options of the lease table.
 	Table fsm.Options
 	// Replica, unless nil, stands between Raft and the lease table: for tests

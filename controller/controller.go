@@ -44,7 +44,8 @@ type Controller struct {
 	doubts      session.Doubts
 	quarantines quarantines
 	alarms      alarms
-	webhooks    *webhooks     // nil: none are sent
+	webhooks    *webhooks // nil: none are sent
+	copying     *copying
 	opened      chan struct{} // closed when node is set
 
 	told told
@@ -100,6 +101,7 @@ func New(config Config, deps Deps) (_ *Controller, err error) {
 		machine: fsm.New(deps.Table), opened: make(chan struct{}),
 		live: session.NewLiveness(time.Now()), heartbeats: newHeartbeats(time.Now()), reach: newReach(time.Now()), clocks: newClocks(config.NodeID), notify: newNotifier(), events: api.NewEventLog(), verdicts: newVerdictGate(),
 	}
+	c.copying = newCopying(c, config, deps, log)
 	c.webhooks = newWebhooks(config, deps, identity.Self().ClusterID == "")
 	if err := checkLevel(identity, c.machine.Knows()); err != nil {
 		return nil, errors.Join(err, stream.Close(), web.Close())
@@ -172,6 +174,7 @@ func (c *Controller) serve(config api.Config) {
 	c.goes(func() { c.followLeader(c.life.ctx) })
 	c.goes(func() { c.reportContacts(c.life.ctx) })
 	c.goes(func() { c.tellHalt(c.life.ctx) })
+	c.goes(func() { c.copying.run(c.life.ctx) })
 	if c.webhooks != nil {
 		c.goes(func() { c.webhooks.keep(c.life.ctx) })
 	}
@@ -317,6 +320,7 @@ func (r replica) Restore(from io.Reader) error {
 	if r.c.webhooks != nil {
 		r.c.webhooks.outbox.restored(view)
 	}
+	r.c.copying.restored()
 	r.c.noteLevel()
 	r.c.notify.all()
 	r.c.hub.NudgeAll()
@@ -332,6 +336,7 @@ func (c *Controller) applied(_, _ uint64, events []command.Event) {
 	if c.webhooks != nil {
 		c.webhooks.outbox.applied(view, events)
 	}
+	c.copying.applied(events)
 	c.notify.events(events)
 	if c.Leader().Self {
 		c.tellFleet(events) // each controller would say the same

@@ -14,8 +14,17 @@ import (
 	"rcd/wire"
 )
 
-// errHostGone ends the reading of a spool whose host has been written off.
-var errHostGone = errors.New("host written off")
+// errHostAway ends the reading of a spool whose host is out of reach, once the
+// job has ended: others may have the rest.
+var errHostAway = errors.New("host out of reach")
+
+// lookEvery is how often a reader who waits for a host looks for it, and for
+// another who has the rest.
+const lookEvery = 250 * time.Millisecond
+
+func errPruned() error {
+	return &wire.StreamError{Code: wire.CodeNotFound, Message: "the job has been pruned from the history"}
+}
 
 // output reads one job's bytes for one reader: from the spool on its host, by
 // as many links as that takes, and joined with what the lease table says about
@@ -25,23 +34,32 @@ type output struct {
 	job     uint64
 	follow  bool
 	conduit *relay.Conduit
-	next    int64 // offset to go on at
+	next    int64      // offset to go on at
+	host    *relay.End // what the host has said of the end, nil before
+	asked   time.Time  // when others were asked for their copies last
 }
 
 // Output implements api.Backend.
 func (c *Controller) Output(ctx context.Context, job *model.Job, offset int64, follow bool) (relay.Source, error) {
 	leader := c.Leader()
-	if !leader.Self {
-		return nil, fmt.Errorf("read output of %s: %w", job.ID(), raftnode.ErrNotLeader)
-	}
 	o := &output{c: c, job: job.Number, follow: follow, conduit: relay.NewConduit(0), next: offset}
+	run := o.run
+	if !leader.Self {
+		if !c.hasWhole(job) {
+			return nil, fmt.Errorf("read output of %s: %w", job.ID(), raftnode.ErrNotLeader)
+		}
+		run = func(ctx context.Context) error { return o.runWhole(ctx, job) }
+	}
 	within, cancel := context.WithCancelCause(ctx)
 	if !c.goes(func() {
 		defer cancel(nil)
-		o.conduit.Fail(o.run(within))
+		o.conduit.Fail(run(within))
 	}) {
 		cancel(nil)
 		return nil, fmt.Errorf("read output of %s: %w", job.ID(), raftnode.ErrNotLeader)
+	}
+	if !leader.Self {
+		return o.conduit, nil
 	}
 	// Whoever reads must look for the new leader as soon as this one is none.
 	c.goes(func() {
@@ -65,18 +83,74 @@ func (o *output) run(ctx context.Context) error {
 	if row.Host == "" { // it ended in the queue, or it is still there and nobody follows
 		return o.end(ctx, row, nil)
 	}
-	end, err := o.readSpool(ctx, wake)
-	if err != nil && !errors.Is(err, errHostGone) {
-		return err
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
+	for {
+		over, more, err := o.step(ctx, wake)
+		if over || err != nil {
+			return err
+		}
+		if more {
+			continue
+		}
+		select {
+		case <-tick.C:
+		case <-wake:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
 	}
-	row, waitErr := o.waitFor(ctx, wake, func(j *model.Job) bool { return j.State.Terminal() })
-	if waitErr != nil {
-		return waitErr
+}
+
+// step hands on what is to be had now: from this node's copy, then from the
+// host, and once the job has ended from the copies of others. It reports
+// whether the End was among it, or else whether there may be more at once.
+func (o *output) step(ctx context.Context, wake <-chan struct{}) (over, more bool, err error) {
+	row := o.c.machine.View().Job(o.job)
+	if row == nil {
+		return false, false, errPruned()
 	}
-	if err != nil {
-		return o.endWithoutSpool(ctx, row)
+	if err := o.fromOwn(ctx, row, false); err != nil {
+		return false, false, err
 	}
-	return o.end(ctx, row, &end)
+	if allOf(row, o.next) {
+		return true, false, o.endWhole(ctx, row)
+	}
+	if o.host == nil && row.Host != "" && o.c.hub.Attached(row.Host) {
+		end, err := o.readSpool(ctx, wake)
+		switch {
+		case err == nil && !end.Complete && !row.State.Terminal() && o.ended():
+			return false, true, nil // it ended meanwhile: there is more
+		case err == nil:
+			o.host = &end
+		case !errors.Is(err, errHostAway):
+			return false, false, err
+		}
+	}
+	if o.host != nil {
+		if row, err = o.waitFor(ctx, wake, func(j *model.Job) bool { return j.State.Terminal() }); err != nil {
+			return false, false, err
+		}
+		if !row.State.Terminal() || !row.OutputKnown && o.host.Complete || row.OutputKnown && int64(row.OutputLength) <= o.next {
+			return true, false, o.end(ctx, row, o.host)
+		}
+	}
+	switch {
+	case !row.State.Terminal():
+		return false, false, nil
+	case row.Host == "":
+		return true, false, o.endWithoutSpool(ctx, row)
+	}
+	more, err = o.fromCopies(ctx, row)
+	switch {
+	case more || err != nil:
+		return false, more, err
+	case o.host != nil:
+		return true, false, o.end(ctx, row, o.host)
+	case o.hostGone(row):
+		return true, false, o.endWithoutSpool(ctx, row)
+	}
+	return false, false, nil
 }
 
 // endWithoutSpool ends the stream of a job whose spool cannot be reached. One
@@ -95,7 +169,7 @@ func (o *output) waitFor(ctx context.Context, wake <-chan struct{}, done func(*m
 	for {
 		row := o.c.machine.View().Job(o.job)
 		if row == nil {
-			return nil, &wire.StreamError{Code: wire.CodeNotFound, Message: "the job has been pruned from the history"}
+			return nil, errPruned()
 		}
 		if done(row) || !o.follow {
 			return row, nil
@@ -122,6 +196,7 @@ func (o *output) readSpool(ctx context.Context, wake <-chan struct{}) (relay.End
 		if _, isEnd := record.(relay.End); isEnd {
 			return nil
 		}
+		o.c.copying.pace.reading()
 		return o.conduit.Take(ctx, record)
 	})
 	next, end, err := relay.Follow(within, o.dial, o.next, sink, relay.FollowOptions{})
@@ -137,27 +212,17 @@ func (o *output) dial(ctx context.Context, offset int64) (relay.Conn, error) {
 	if row == nil || row.Host == "" {
 		return nil, fmt.Errorf("job %s has no host", model.JobID(o.job))
 	}
-	conn, err := o.c.hub.OpenStream(ctx, row.Host)
-	if err != nil {
-		return nil, err
-	}
-	if err := relay.Ask(conn, offset, wire.StreamOpen{Job: row.ID(), Follow: o.follow}); err != nil {
-		conn.Close()
-		return nil, err
-	}
-	return conn, nil
+	return o.c.openSpool(ctx, row, offset, o.follow)
 }
 
-// watchHost ends the reading when the job is over and its host has been
-// written off: what the spool holds may never come back, and a reader must
-// not wait for ever.
+// watchHost ends the reading when the job is over and its host is not there:
+// what the spool holds may never come back, and a reader must not wait for ever.
 func (o *output) watchHost(ctx context.Context, cancel context.CancelCauseFunc) {
 	tick := time.NewTicker(sweepEvery)
 	defer tick.Stop()
 	for {
-		view := o.c.machine.View()
-		if row := view.Job(o.job); row == nil || row.State.Terminal() && hostGone(view, row.Host) && !o.c.hub.Attached(row.Host) {
-			cancel(errHostGone)
+		if row := o.c.machine.View().Job(o.job); row == nil || row.State.Terminal() && !o.c.hub.Attached(row.Host) {
+			cancel(errHostAway)
 			return
 		}
 		select {
@@ -166,6 +231,17 @@ func (o *output) watchHost(ctx context.Context, cancel context.CancelCauseFunc) 
 			return
 		}
 	}
+}
+
+// ended reports whether the job has ended by now.
+func (o *output) ended() bool {
+	row := o.c.machine.View().Job(o.job)
+	return row == nil || row.State.Terminal()
+}
+
+// hostGone reports whether the host has been written off and is not back.
+func (o *output) hostGone(row *model.Job) bool {
+	return hostGone(o.c.machine.View(), row.Host) && !o.c.hub.Attached(row.Host)
 }
 
 func hostGone(view *fsm.View, host string) bool {
@@ -201,7 +277,7 @@ func (o *output) end(ctx context.Context, row *model.Job, host *relay.End) error
 	case row.OutputKnown && int64(row.OutputLength) > o.next:
 		// The spool ends before the length that the job's end stated: what is
 		// missing is told, never skipped.
-		gap := relay.Gap{From: o.next, To: int64(row.OutputLength), Cause: "missing in the spool of host " + row.Host}
+		gap := relay.Gap{From: o.next, To: int64(row.OutputLength), Cause: missingIn(row.Host)}
 		if err := o.conduit.Take(ctx, gap); err != nil {
 			return err
 		}

@@ -28,6 +28,18 @@ type RaftStatus struct {
 	Attached  int            `json:"agents_attached"`  // to this node
 	Counts    map[string]int `json:"counts"`           // rows: jobs by state, devices by state, leases
 	Alarms    []Alarm        `json:"alarms,omitempty"` // what waits for an operator
+	// OutputCopies is how this node's copies of output stand; none while it keeps
+	// none.
+	OutputCopies *OutputCopies `json:"output_copies,omitempty"`
+}
+
+// OutputCopies is how one controller's copies of jobs' output stand.
+type OutputCopies struct {
+	Bytes    int64  `json:"bytes"`             // that they take
+	Limit    int64  `json:"limit_bytes"`       // that they may take
+	Jobs     int    `json:"jobs"`              // with a copy
+	Complete int    `json:"jobs_complete"`     // of these, with all there is
+	Stopped  string `json:"stopped,omitempty"` // why nothing is copied now
 }
 
 // Alarm is something that only an operator can mend or decide.
@@ -43,6 +55,7 @@ const (
 	AlarmNoMajority       = "no_digest_majority" // the controllers' lease tables differ and no majority holds one
 	AlarmMemberBehind     = "member_behind"      // a controller does not know the cluster's feature level
 	AlarmWebhooks         = "webhooks_waiting"   // the webhook URL takes nothing
+	AlarmOutputCopies     = "output_not_copied"  // a controller has no room for copies of output
 )
 
 // RaftPeer is one member as the answering node sees it.

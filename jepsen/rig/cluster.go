@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 
 	"rcd/controller"
+	"rcd/controller/copies"
 	"rcd/raftnode"
 )
 
@@ -92,7 +93,8 @@ func Open(config Config) ([]*Node, error) {
 		n.config = controller.Config{
 			NodeID: n.ID, DataDir: filepath.Join(config.Dir, n.ID), Listen: n.Addr, HTTP: n.HTTP,
 			BootstrapExpect: config.Controllers, Join: join, ClusterKey: ClusterKey,
-			Tokens: AdminToken + ":admin," + WorkerToken + ":worker",
+			Tokens:       AdminToken + ":admin," + WorkerToken + ":worker",
+			OutputCopies: copies.Limit{Bytes: 1 << 30},
 		}
 		if err := n.start(first[i]); err != nil {
 			return nil, err

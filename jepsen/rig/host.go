@@ -49,6 +49,8 @@ type hostJob struct {
 	grown   chan struct{} // closed and replaced when output or outcome changed
 	outcome *wire.Outcome
 	acked   bool
+	held    bool // from given on nothing of the output is given to anybody
+	given   int
 }
 
 // HostConfig is what StartHost needs.
@@ -399,6 +401,9 @@ func (s *hostSource) Next(ctx context.Context) (relay.Record, error) {
 	for {
 		s.host.mu.Lock()
 		output, outcome, grown := s.job.output, s.job.outcome, s.job.grown
+		if s.job.held {
+			output, outcome = output[:s.job.given], nil
+		}
 		s.host.mu.Unlock()
 		if int64(len(output)) > s.next {
 			data := relay.Data{Offset: s.next, Stream: wire.StreamStdout, Bytes: output[s.next:]}
