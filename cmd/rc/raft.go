@@ -87,6 +87,9 @@ func printStatus(w io.Writer, s *wire.RaftStatus) error {
 	line("uptime", duration(time.Duration(s.UptimeMS)*time.Millisecond))
 	line("agents", fmt.Sprintf("%d, %d attached here", s.Agents, s.Attached))
 	line("rows", counts(s.Counts))
+	if o := s.OutputCopies; o != nil {
+		line("copies", fmt.Sprintf("output of %d jobs, %d of them complete, %d of %d MB", o.Jobs, o.Complete, o.Bytes>>20, o.Limit>>20))
+	}
 	for _, alarm := range s.Alarms {
 		line("ALARM", fmt.Sprintf("%s since %s: %s", alarm.Code, alarm.Since.UTC().Format(time.RFC3339), alarm.Message))
 	}

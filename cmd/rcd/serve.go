@@ -9,6 +9,7 @@ import (
 
 	"rcd/agent/proc"
 	"rcd/controller"
+	"rcd/controller/copies"
 	"rcd/internal/sdnotify"
 	"rcd/raftnode"
 )
@@ -23,6 +24,7 @@ type serveCmd struct {
 	EventsTokenURL    bool     `name:"events-token-in-url" help:"Accept a token in the URL of /v1/events, for browsers; URLs end up in logs and histories."`
 	WebhookURL        string   `name:"webhook-url" env:"RC_WEBHOOK_URL" placeholder:"URL" help:"POST here what befalls devices and jobs; give each controller the same. Default: $$RC_WEBHOOK_URL."`
 	WebhookSecretFile string   `name:"webhook-secret-file" type:"path" placeholder:"FILE" help:"File with the secret that signs webhooks, at least 16 bytes."`
+	OutputCopies      string   `name:"output-copies" default:"20%" placeholder:"SIZE" help:"Disk for copies of jobs' output in the data directory: a part of it (20%), bytes (500G) or 0. The oldest go first; below 2 GiB or 10% of free space nothing is copied."`
 	RaftMultiplier    float64  `default:"1" placeholder:"X" help:"Scale Raft's timing (heartbeat 500 ms, election 500 ms, lease 250 ms)."`
 }
 
@@ -51,6 +53,10 @@ func (c *serveCmd) Run(s *session) error {
 	if err != nil {
 		return err
 	}
+	limit, err := copies.ParseLimit(c.OutputCopies)
+	if err != nil {
+		return fmt.Errorf("--output-copies: %w", err)
+	}
 	secret, err := c.webhookSecret()
 	if err != nil {
 		return err
@@ -66,6 +72,7 @@ func (c *serveCmd) Run(s *session) error {
 		EventsTokenInURL: c.EventsTokenURL,
 		WebhookURL:       c.WebhookURL,
 		WebhookSecret:    secret,
+		OutputCopies:     limit,
 		Tokens:           os.Getenv("RC_TOKENS"),
 		ClusterKey:       os.Getenv("RCD_CLUSTER_KEY"),
 		Version:          version,
