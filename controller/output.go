@@ -119,8 +119,8 @@ func (o *output) step(ctx context.Context, wake <-chan struct{}) (over, more boo
 	if o.host == nil && row.Host != "" && o.c.hub.Attached(row.Host) {
 		end, err := o.readSpool(ctx, wake)
 		switch {
-		case err == nil && !end.Complete && !row.State.Terminal() && o.ended():
-			return false, true, nil // it ended meanwhile: there is more
+		case err == nil && endedSince(end, row, o.c.machine.View().Job(o.job)):
+			return false, true, nil
 		case err == nil:
 			o.host = &end
 		case !errors.Is(err, errHostAway):
@@ -233,10 +233,11 @@ func (o *output) watchHost(ctx context.Context, cancel context.CancelCauseFunc) 
 	}
 }
 
-// ended reports whether the job has ended by now.
-func (o *output) ended() bool {
-	row := o.c.machine.View().Job(o.job)
-	return row == nil || row.State.Terminal()
+// endedSince reports whether a host said that a job still runs which, by its
+// row before and now, has ended meanwhile: then there is more to read, and what
+// is behind the host's word is no gap.
+func endedSince(host relay.End, before, now *model.Job) bool {
+	return !host.Complete && !before.State.Terminal() && (now == nil || now.State.Terminal())
 }
 
 // hostGone reports whether the host has been written off and is not back.

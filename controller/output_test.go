@@ -28,3 +28,26 @@ func TestAJobTakenBackBeforeItBeganHasAllOfItsOutput(t *testing.T) {
 		t.Errorf("on a host that was written off: %+v", end)
 	}
 }
+
+// A plain read of a job that ended between the host's word and the look at the
+// row took what it had not read for missing.
+func TestAJobThatEndsWhileItIsReadIsReadOn(t *testing.T) {
+	running, ended := &model.Job{State: model.JobRunning}, &model.Job{State: model.JobSucceeded}
+	var still, whole relay.End
+	whole.Complete = true
+	for _, c := range []struct {
+		host        relay.End
+		before, now *model.Job
+		want        bool
+	}{
+		{still, running, running, false},
+		{still, running, ended, true},
+		{still, running, nil, true},
+		{whole, running, ended, false},
+		{still, ended, ended, false}, // the host has no more
+	} {
+		if got := endedSince(c.host, c.before, c.now); got != c.want {
+			t.Errorf("%+v: %v", c, got)
+		}
+	}
+}
