@@ -2,6 +2,8 @@ package api
 
 import (
 	"encoding/base64"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -152,10 +154,13 @@ func TestRaftRoutesLeaveNothingOut(t *testing.T) {
 			Node: "c2", ClusterID: "abc", Generation: 1, State: "halted", Term: 7, Leader: "c1", LeaderAddr: "10.0.0.1:7000", LastLog: 12, Commit: 11,
 			Applied: 10, FSMIndex: 9, Epoch: 7, LastSnapshot: 5, Digest: "1f", Now: at, UptimeMS: 3, HoldoffMS: 4, Waiting: "for c3", Halted: "its digest differed",
 			Agents: 2, Attached: 1, Counts: map[string]int{"jobs running": 1}, Alarms: []wire.Alarm{{Code: wire.AlarmNoMajority, Since: at, Message: "look at them"}},
+			OutputCopies: &wire.OutputCopies{Bytes: 5, Limit: 9, Jobs: 2, Complete: 1, Stopped: "no room"},
 		}
 		status := decode[wire.RaftStatus](t, n.ask("GET", "/v1/raft/status", "", 200))
-		if fmt.Sprintf("%+v", status) != fmt.Sprintf("%+v", *n.status) {
-			t.Errorf("got  %+v\nwant %+v", status, *n.status)
+		got, err1 := json.Marshal(status)
+		want, err2 := json.Marshal(n.status)
+		if err := errors.Join(err1, err2); err != nil || string(got) != string(want) {
+			t.Errorf("got  %s\nwant %s, %v", got, want, err)
 		}
 		for i, id := range []string{"c1", "c2", "c3"} {
 			c.nodes[id].peer = &wire.RaftPeer{ID: id, Leader: i == 0, Voter: true, Address: "10.0.0.1:7000", HTTP: "10.0.0.1:8080", LastLog: 12, Applied: 11, Term: 7, Self: i == 1}
