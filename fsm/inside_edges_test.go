@@ -51,7 +51,7 @@ func TestTheTextsOfTheJobsInsideAHoldAreBounded(t *testing.T) {
 	for range 4 {
 		l.ok(submit(large))
 	}
-	l.refused(command.LimitExceeded, submit(inside(h), large))
+	l.refused(command.HoldFull, submit(inside(h), large))
 	l.ok(submit(inside(h)))
 	// One that has ended takes no room.
 	l.ok(exited(l.m.View().LiveInside(h.Number)[0], "i1", 0))

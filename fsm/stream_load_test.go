@@ -56,7 +56,7 @@ func TestTheStreamCarriesEveryWord(t *testing.T) {
 		command.StaleLease, command.AlreadyEnded, command.SettingRefused, command.DeviceNotFound, command.DeviceBusy,
 		command.NoDevice, command.Unscheduled, command.SheetTooLarge, command.NotExtendable, command.NotReleasable,
 		command.FeatureRefused, command.StaleCheckpoint, command.UnknownAgent,
-		command.HoldEnded, command.HoldWaiting, command.HoldFull,
+		command.HoldEnded, command.HoldWaiting,
 	} {
 		if l.load.codes[code] == 0 {
 			t.Errorf("code %s never came", code)
