@@ -75,6 +75,9 @@ const terminalTest = "TestATerminalIsLeftTakenOverAndEndedByTheRule"
 // copyScript runs rc cp in each of its forms, on files that are there.
 const copyScript = "cmd/rc: testdata/cp.txtar"
 
+// insideTest works in holds.
+const insideTest = "inside_test.go"
+
 // elsewhere are commands that other tests run, and which.
 var elsewhere = map[string]string{
 	"./scripts/demo":                      "TestDemoRuns",
@@ -96,8 +99,11 @@ var elsewhere = map[string]string{
 	"rc cp src/ box:gpu0:work/src":                  copyScript,
 	"rc cp box:gpu0:work/out.log .":                 copyScript,
 	"rc cp -q -o json box:gpu0:/data/run-7 results": copyScript,
-	"rc context use lab":                            "cmd/rc: testdata/contexts.txtar",
-	"rc --context home devices":                     "cmd/rc: testdata/contexts.txtar",
+	"rc hold --session":                             insideTest,
+	"rc hold dev:gpu1 --ttl 1h --reason 'a look around' --detach":        insideTest,
+	"rc exec dev:gpu1 -- nproc":                                          insideTest,
+	"rc context use lab":                                                 "cmd/rc: testdata/contexts.txtar",
+	"rc --context home devices":                                          "cmd/rc: testdata/contexts.txtar",
 	"rc completion bash > ~/.local/share/bash-completion/completions/rc": "cmd/rc: testdata/completion_shells.txtar",
 	"rc completion zsh > ~/.zfunc/_rc":                                   "cmd/rc: testdata/completion_shells.txtar",
 	"rc completion fish > ~/.config/fish/completions/rc.fish":            "cmd/rc: testdata/completion_shells.txtar",
