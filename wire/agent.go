@@ -8,7 +8,8 @@ package wire
 //
 // Protocol 2 added the limits in reports, OrderExtend, Facts and DeviceFault.
 // Protocol 3 added byte streams that attach to a job's input. Protocol 4 added
-// jobs inside a hold, and the lease number in the answer to a fault.
+// jobs inside a hold, the lease number in the answer to a fault, and windows of
+// input.
 const (
 	AgentProtocol    = 4
 	MinAgentProtocol = 1

@@ -104,7 +104,7 @@ var frameRules = [...]frameRule{
 	FrameGap:       {"gap", true, []Stream{StreamNone}, true, 8, 8 + maxFrameText},
 	FrameEnd:       {"end", true, []Stream{StreamNone}, true, 1, maxFrameText},
 	FrameKeepAlive: {"keepalive", false, []Stream{StreamNone}, false, 0, 0},
-	FrameAck:       {"ack", false, []Stream{StreamNone, StreamStdin}, true, 8, 8},
+	FrameAck:       {"ack", false, []Stream{StreamNone, StreamStdin}, true, 8, 16},
 	FrameInput:     {"input", true, []Stream{StreamStdin}, true, 1, MaxFramePayload},
 	FrameResize:    {"resize", false, []Stream{StreamStdin}, true, 4, 4},
 	FrameEOF:       {"eof", true, []Stream{StreamStdin}, true, 0, 0},

@@ -32,12 +32,21 @@ type StreamOpen struct {
 	// InputOnly says that the writer reads no output here: none is sent, only
 	// the end of the job ends the stream, and others' reading lets the job go on.
 	InputOnly bool `cbor:"6,keyasint,omitempty"`
+	// Window is how many bytes of input the writer would like to have under way
+	// without an ack, 0 for InputWindow. What it may is in the acks. Only to
+	// agents of protocol 4 on.
+	Window uint32 `cbor:"7,keyasint,omitempty"`
 }
 
-// InputWindow is how many bytes of input may be under way without an ack; a
-// writer that sends more is cut off. It is what the process's side takes in
-// advance.
-const InputWindow = 64 << 10
+// How many bytes of input may be under way without an ack: what the process's
+// side takes in advance. A writer that sends more is cut off.
+const (
+	// InputWindow is for one whom no ack on its link has granted more.
+	InputWindow = 64 << 10
+	// MaxInputWindow is the most that is granted, and what makes an upload over
+	// a long line as fast as a download, which has a window of 1 MiB too.
+	MaxInputWindow = 1 << 20
+)
 
 // StreamGap is the payload of FrameGap: the output from the frame's offset up
 // to To, which is above it, is gone for the given cause.
@@ -60,9 +69,12 @@ type StreamEnd struct {
 }
 
 // StreamAck is the payload of FrameAck. Writer is the number that input is
-// accepted from at present; in acks of output it is 0.
+// accepted from at present; in acks of output it is 0. Window is how many bytes
+// of input behind the frame's offset may be sent, and is there only if the
+// writer has asked for one: 0 means InputWindow.
 type StreamAck struct {
 	Writer uint64
+	Window uint32
 }
 
 // StreamResize is the payload of FrameResize: a terminal's size in characters.
@@ -112,7 +124,11 @@ func EndFrame(length int64, end StreamEnd) Frame {
 // AckFrame returns the frame that says everything of a stream (StreamNone for
 // output, StreamStdin) before offset has been taken.
 func AckFrame(stream Stream, offset int64, ack StreamAck) Frame {
-	return Frame{Type: FrameAck, Stream: stream, Offset: offset, Payload: binary.BigEndian.AppendUint64(nil, ack.Writer)}
+	payload := binary.BigEndian.AppendUint64(nil, ack.Writer)
+	if ack.Window > 0 {
+		payload = binary.BigEndian.AppendUint64(payload, uint64(ack.Window))
+	}
+	return Frame{Type: FrameAck, Stream: stream, Offset: offset, Payload: payload}
 }
 
 // ResizeFrame returns the frame that sets a terminal's size after the input
@@ -163,7 +179,18 @@ func (f Frame) Ack() (StreamAck, error) {
 	if err := f.is(FrameAck); err != nil {
 		return StreamAck{}, err
 	}
-	return StreamAck{Writer: binary.BigEndian.Uint64(f.Payload)}, nil
+	ack := StreamAck{Writer: binary.BigEndian.Uint64(f.Payload)}
+	if rest := f.Payload[8:]; len(rest) > 0 {
+		if len(rest) != 8 || f.Stream != StreamStdin {
+			return StreamAck{}, fmt.Errorf("%w: ack with %d bytes of a window on stream %d", ErrFrameMalformed, len(rest), f.Stream)
+		}
+		window := binary.BigEndian.Uint64(rest)
+		if window == 0 || window > math.MaxUint32 {
+			return StreamAck{}, fmt.Errorf("%w: ack with a window of %d", ErrFrameMalformed, window)
+		}
+		ack.Window = uint32(window)
+	}
+	return ack, nil
 }
 
 // Resize decodes the payload of a FrameResize.

@@ -30,6 +30,7 @@ func everyFrame() []struct {
 		{"open writer", OpenFrame(0, StreamOpen{Job: "j-1", Writer: 7})},
 		{"open attached writer", OpenFrame(9, StreamOpen{Job: "j-1", Follow: true, Writer: 7, Attach: true})},
 		{"open to take over", OpenFrame(0, StreamOpen{Job: "j-1", Follow: true, Attach: true, TakeOver: true, InputOnly: true})},
+		{"open with a window", OpenFrame(9, StreamOpen{Job: "j-1", Follow: true, Writer: 7, Attach: true, Window: MaxInputWindow})},
 		{"data stdout", Frame{Type: FrameData, Stream: StreamStdout, Offset: 1 << 40, Payload: []byte("line\n")}},
 		{"data stderr", Frame{Type: FrameData, Stream: StreamStderr, Payload: []byte{0, 255}}},
 		{"gap", GapFrame(10, StreamGap{To: 20, Cause: "spool bound"})},
@@ -39,6 +40,7 @@ func everyFrame() []struct {
 		{"keepalive", Frame{Type: FrameKeepAlive}},
 		{"ack output", AckFrame(StreamNone, 65536, StreamAck{})},
 		{"ack input", AckFrame(StreamStdin, 12, StreamAck{Writer: 3})},
+		{"ack input with a window", AckFrame(StreamStdin, 12, StreamAck{Writer: 3, Window: MaxInputWindow})},
 		{"input", Frame{Type: FrameInput, Stream: StreamStdin, Offset: 3, Payload: []byte("q")}},
 		{"resize", ResizeFrame(4, StreamResize{Rows: 24, Cols: 80})},
 		{"eof", Frame{Type: FrameEOF, Stream: StreamStdin, Offset: 4}},
@@ -109,6 +111,10 @@ func TestFramePayloadComesBackAsItWas(t *testing.T) {
 	}
 	if ack, err := AckFrame(StreamStdin, 5, StreamAck{Writer: 4}).Ack(); err != nil || ack.Writer != 4 {
 		t.Errorf("ack: %+v, %v", ack, err)
+	}
+	wide := StreamAck{Writer: 4, Window: math.MaxUint32}
+	if ack, err := AckFrame(StreamStdin, 5, wide).Ack(); err != nil || ack != wide {
+		t.Errorf("ack with a window: %+v, %v", ack, err)
 	}
 	if size, err := ResizeFrame(0, StreamResize{Rows: 50, Cols: 132}).Resize(); err != nil || size != (StreamResize{50, 132}) {
 		t.Errorf("resize: %+v, %v", size, err)
@@ -214,6 +220,26 @@ func TestBadPayloadIsRefused(t *testing.T) {
 		_, endErr := f.End()
 		if !errors.Is(gapErr, ErrFrameMalformed) || !errors.Is(endErr, ErrFrameMalformed) {
 			t.Errorf("%s: %v, %v", name, gapErr, endErr)
+		}
+	}
+}
+
+func TestAWindowThatIsNoneIsRefused(t *testing.T) {
+	number := func(n ...uint64) (payload []byte) {
+		for _, n := range n {
+			payload = binary.BigEndian.AppendUint64(payload, n)
+		}
+		return payload
+	}
+	for name, f := range map[string]Frame{
+		"half a number":    {Type: FrameAck, Stream: StreamStdin, Payload: number(3, 5)[:12]},
+		"nothing":          {Type: FrameAck, Stream: StreamStdin, Payload: number(3, 0)}, // that is written without
+		"over 32 bits":     {Type: FrameAck, Stream: StreamStdin, Payload: number(3, 1<<32)},
+		"in ack of output": {Type: FrameAck, Stream: StreamNone, Payload: number(0, 5)},
+		"a third number":   {Type: FrameAck, Stream: StreamStdin, Payload: number(3, 5, 6)},
+	} {
+		if ack, err := f.Ack(); err == nil {
+			t.Errorf("%s: %+v", name, ack)
 		}
 	}
 }
