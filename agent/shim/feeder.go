@@ -8,10 +8,16 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"rcd/internal/backlog"
 )
 
-// inputBuffer is how much input the shim holds that the process has not taken, and an agent that the shim has not: what a pipe holds by default.
-const inputBuffer = 64 << 10
+// feederBuffer is how much input the shim holds that the process has not taken: so much that the next is there by the time the process has read one pipe full.
+// Shims of earlier releases hold frugalBuffer.
+const (
+	feederBuffer = 256 << 10
+	frugalBuffer = 64 << 10
+)
 
 // feeder is the job's input in its shim. It takes each byte once, from whoever is the writer, and one goroutine writes them to the process.
 type feeder struct {
@@ -22,7 +28,7 @@ type feeder struct {
 	mu       sync.Mutex
 	writer   uint64        // guarded by mu; the highest that has come
 	accepted int64         // guarded by mu; everything before it is here
-	buf      []byte        // guarded by mu; what of it the process has not taken
+	buf      backlog.Bytes // guarded by mu; what of it the process has not taken, at most feederBuffer
 	ended    bool          // guarded by mu; no more will come
 	gone     bool          // guarded by mu; nobody reads it any more
 	size     Size          // guarded by mu; of the terminal
@@ -65,9 +71,9 @@ func (f *feeder) state(writer uint64) (inputStateBody, <-chan struct{}) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	s := inputStateBody{
-		Writer: f.writer, Accepted: f.accepted, Written: f.accepted - int64(len(f.buf)), Ended: f.ended,
+		Writer: f.writer, Accepted: f.accepted, Written: f.accepted - int64(f.buf.Len()), Ended: f.ended,
 	}
-	s.Limit = s.Written + inputBuffer
+	s.Limit = s.Written + feederBuffer
 	switch {
 	case writer < f.writer:
 		s.Code = inputTaken
@@ -94,10 +100,10 @@ func (f *feeder) take(writer uint64, offset int64, data []byte) bool {
 		return true
 	}
 	data = data[known:]
-	if f.ended || len(f.buf)+len(data) > inputBuffer {
+	if f.ended || f.buf.Len()+len(data) > feederBuffer {
 		return false
 	}
-	f.buf = append(f.buf, data...)
+	f.buf.Add(data)
 	f.accepted += int64(len(data))
 	f.rouse()
 	return true
@@ -209,13 +215,13 @@ func (f *feeder) run(fd int, done chan<- struct{}) {
 func (f *feeder) pending() ([]byte, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.buf, !f.gone && (len(f.buf) > 0 || !f.ended)
+	return f.buf.From(0, feederBuffer), !f.gone && (f.buf.Len() > 0 || !f.ended)
 }
 
 func (f *feeder) written(n int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.buf = f.buf[n:]
+	f.buf.Drop(n)
 	f.change()
 }
 

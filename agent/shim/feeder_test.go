@@ -185,12 +185,15 @@ func written(n int64) func(inputStateBody) bool {
 	return func(s inputStateBody) bool { return s.Written == n }
 }
 
+// pipeBuffer is what a pipe holds by default.
+const pipeBuffer = 64 << 10
+
 func unlimited() int { return 1 << 40 }
 
 func TestTheShimTakesEachByteOfInputOnce(t *testing.T) {
 	s := newStation(t, Spec{JobID: "j-1", Stdio: StdioPipe}, unlimited)
 	c := s.talk(t, 5)
-	if got, want := c.hears(whatever), (inputStateBody{Writer: 5, Limit: inputBuffer}); got != want {
+	if got, want := c.hears(whatever), (inputStateBody{Writer: 5, Limit: feederBuffer}); got != want {
 		t.Errorf("at the start %+v, want %+v", got, want)
 	}
 	c.input(0, "abc")
@@ -256,9 +259,9 @@ func TestTheShimHangsUpOnInputThatBreaksTheRules(t *testing.T) {
 		}
 		_ = conn.Close()
 	}
-	// More than was allowed: the pipe takes 64 KiB, the shim as much again.
+	// More than was allowed, which is what the pipe and the shim take.
 	c := s.talk(t, 1)
-	for at := int64(0); at < 3*inputBuffer; at += 8192 {
+	for at := int64(0); at < pipeBuffer+2*feederBuffer; at += 8192 {
 		if send(c.conn, data(at, 8192)) != nil {
 			break
 		}
@@ -266,7 +269,7 @@ func TestTheShimHangsUpOnInputThatBreaksTheRules(t *testing.T) {
 	if !c.hungUp() {
 		t.Error("more than was allowed: the shim goes on")
 	}
-	if state, _ := s.attached.feeder.state(1); state.Accepted > 2*inputBuffer+8192 || state.Accepted < inputBuffer {
+	if state, _ := s.attached.feeder.state(1); state.Accepted > pipeBuffer+feederBuffer+8192 || state.Accepted < feederBuffer {
 		t.Errorf("took %+v", state)
 	}
 }

@@ -7,6 +7,8 @@ import (
 	"net"
 	"sync"
 	"time"
+
+	"rcd/internal/backlog"
 )
 
 // Errors of an Input. None of them says that anything was written twice or out of order; Acked says how far it was written.
@@ -24,8 +26,14 @@ var (
 	ErrInputOffset = errors.New("the job's input does not go on there")
 )
 
-// inputChunk is how much input goes into one message.
-const inputChunk = 8 << 10
+const (
+	// frugalChunk is how much input goes into one message to a shim of an earlier release, which takes messages of 16 KiB, and bulkChunk to others. One that
+	// lets more than frugalBuffer be sent before it is written is none of an earlier release.
+	frugalChunk = 8 << 10
+	bulkChunk   = 64 << 10
+	// inputBuffer is how much input an Input holds that the shim has not taken, unless Widen has made that more.
+	inputBuffer = 64 << 10
+)
 
 // Input is a writer's hold on the input of a job. It comes back to the job's shim by itself when the connection is lost, and nothing is lost or written twice
 // by that. Safe for concurrent use. It must be closed, which does not end the job's input.
@@ -40,7 +48,8 @@ type Input struct {
 	changed chan struct{}  // guarded by mu; closed and replaced at each change
 	opened  bool           // guarded by mu; the shim has let this writer in
 	state   inputStateBody // guarded by mu; as told last
-	buf     []byte         // guarded by mu; from state.Accepted on, at most inputBuffer
+	buf     backlog.Bytes  // guarded by mu; from state.Accepted on, at most bound
+	bound   int            // guarded by mu
 	ending  bool           // guarded by mu; the input ends behind buf
 	size    Size           // guarded by mu; wished for the terminal, zero if none
 	err     error          // guarded by mu; why it is over
@@ -68,7 +77,7 @@ func (h *Handle) begunInput(ctx context.Context, writer uint64) (*Input, error) 
 		return nil, ErrNoInput
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	in := &Input{h: h, writer: writer, cancel: cancel, done: make(chan struct{}), nudge: make(chan struct{}, 1), changed: make(chan struct{})}
+	in := &Input{h: h, writer: writer, cancel: cancel, done: make(chan struct{}), nudge: make(chan struct{}, 1), changed: make(chan struct{}), bound: inputBuffer}
 	go in.run(ctx)
 	return in, nil
 }
@@ -94,7 +103,16 @@ func (in *Input) Next() int64 {
 }
 
 // next is Next for a caller who holds mu.
-func (in *Input) next() int64 { return in.state.Accepted + int64(len(in.buf)) }
+func (in *Input) next() int64 { return in.state.Accepted + int64(in.buf.Len()) }
+
+// Widen has Write take up to so many bytes that the shim has not, if that is more than before.
+func (in *Input) Widen(bytes int) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	in.bound = max(in.bound, bytes)
+	close(in.changed)
+	in.changed = make(chan struct{})
+}
 
 // Acked returns the offset before which everything has been written to the process. What lies between that and Next may still be lost with the job, and with
 // nothing else once the shim has it.
@@ -124,13 +142,13 @@ func (in *Input) Wait(ctx context.Context, since int64) (int64, error) {
 	}
 }
 
-// Write adds p, which begins at offset, to the input. What lies before Next has been taken earlier and is passed over. It waits while 64 KiB of this Input
-// are on their way, and returns when it has taken all of p, not when that is written: Acked says that. After ctx's error a part may have been taken, and
+// Write adds p, which begins at offset, to the input. What lies before Next has been taken earlier and is passed over. It waits while 64 KiB of this Input,
+// or what Widen said, are on their way, and returns when it has taken all of p, not when that is written: Acked says that. After ctx's error a part may have been taken, and
 // the same call may be repeated. Other errors: ErrInputOffset, and why the input is over. It keeps nothing of p.
 func (in *Input) Write(ctx context.Context, offset int64, p []byte) error {
 	for {
 		in.mu.Lock()
-		known, room, err, changed := in.next()-offset, inputBuffer-len(in.buf), in.err, in.changed
+		known, room, err, changed := in.next()-offset, in.bound-in.buf.Len(), in.err, in.changed
 		if err == nil && known >= 0 && known < int64(len(p)) && in.ending {
 			err = ErrInputGone
 		}
@@ -143,7 +161,7 @@ func (in *Input) Write(ctx context.Context, offset int64, p []byte) error {
 			return fmt.Errorf("%w: at %d, and %d is next", ErrInputOffset, offset, offset+known)
 		case room > 0:
 			n := min(int64(room), int64(len(p))-known)
-			in.buf = append(in.buf, p[known:known+n]...)
+			in.buf.Add(p[known : known+n])
 			in.mu.Unlock()
 			in.wake()
 			continue
@@ -278,11 +296,11 @@ func (in *Input) heard(state inputStateBody) bool {
 	taken := state.Accepted - in.state.Accepted
 	switch {
 	case !in.opened:
-	case taken < 0 || taken > int64(len(in.buf)):
+	case taken < 0 || taken > int64(in.buf.Len()):
 		// Input that this Input never had.
 		in.err = ErrInputElsewhere
 	default:
-		in.buf = in.buf[taken:]
+		in.buf.Drop(int(taken))
 	}
 	switch {
 	case state.Code == inputTaken:
@@ -334,16 +352,19 @@ func (in *Input) due(told *sent) (message, bool) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	told.offset = max(told.offset, in.state.Accepted)
-	end := min(in.next(), in.state.Limit, told.offset+inputChunk)
+	end := min(in.next(), in.state.Limit)
+	chunk := frugalChunk
+	if in.state.Limit-in.state.Written > frugalBuffer {
+		chunk = bulkChunk
+	}
 	switch {
 	case in.size != Size{} && told.size != in.size:
 		told.size = in.size
 		return message{Type: typeResize, Resize: &resizeBody{Cols: in.size.Cols, Rows: in.size.Rows}}, true
 	case told.offset < end:
 		from := told.offset
-		told.offset = end
-		// A copy, for the buffer moves on while it is sent.
-		data := append([]byte(nil), in.buf[from-in.state.Accepted:end-in.state.Accepted]...)
+		data := in.buf.From(int(from-in.state.Accepted), min(chunk, int(end-from)))
+		told.offset += int64(len(data))
 		return message{Type: typeInput, Input: &inputBody{Offset: from, Data: data}}, true
 	case in.ending && !told.ended && told.offset == in.next() && !in.state.Ended:
 		told.ended = true

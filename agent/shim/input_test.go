@@ -149,8 +149,7 @@ func TestAProcessThatDoesNotReadHoldsTheWriterBack(t *testing.T) {
 	if err := in.Write(ctx, 3, p); !errors.Is(err, context.DeadlineExceeded) {
 		t.Fatalf("Write: %v", err)
 	}
-	// The pipe, the shim and the Input hold 64 KiB each.
-	if next := in.Next(); next > 3*inputBuffer+4096 || in.Acked() > inputBuffer+4096 {
+	if next := in.Next(); next > pipeBuffer+feederBuffer+inputBuffer+4096 || in.Acked() > pipeBuffer+4096 {
 		t.Errorf("next %d, acked %d", next, in.Acked())
 	}
 	write(t, in, 3, p) // the same again, from the start

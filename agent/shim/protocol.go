@@ -23,8 +23,8 @@ const protocolVersion = 1
 // something changed and at least every keepalive; an agent sends pings as often, kill and extend. Neither waits for an answer: that a kill was taken shows
 // in the next status, that the limit was lengthened in limit.cbor, which is written before the next status. Times are Unix nanoseconds.
 const (
-	messageLimit = 16 << 10
-	reasonLimit  = 1 << 10 // of a kill reason or a problem, in bytes
+	messageLimit = bulkChunk + 16<<10 // 16 KiB in earlier releases, which send and take no more
+	reasonLimit  = 1 << 10            // of a kill reason or a problem, in bytes
 
 	keepalive    = 10 * time.Second
 	readTimeout  = 3 * keepalive

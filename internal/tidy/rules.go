@@ -18,7 +18,7 @@ var floors = map[string]int{
 	"fsm/command": 1, "scheduler": 1, "wire": 1, "agent/probe": 1, "agent/proc": 1, "agent/spool": 1, "agent/witness": 1,
 	"model": 0, "model/selector": 0, "web": 0,
 	"internal/codec": 0, "internal/clock": 0, "internal/mux": 0, "internal/ident": 0, "internal/yamlconf": 0,
-	"internal/sdnotify": 0, "internal/archive": 0,
+	"internal/sdnotify": 0, "internal/archive": 0, "internal/backlog": 0,
 }
 
 // beside are the packages, with those below them, that stand outside the
