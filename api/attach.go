@@ -33,10 +33,14 @@ func (s *server) attach(w http.ResponseWriter, r *http.Request, who Identity) er
 
 // attachQuery is the part of a request to the leader that says who writes.
 func (o output) attachQuery() string {
-	return url.Values{
+	q := url.Values{
 		"writer": {strconv.FormatUint(o.attach.Writer, 10)}, "take_over": {strconv.FormatBool(o.attach.TakeOver)},
 		"input_only": {strconv.FormatBool(o.attach.InputOnly)}, "submitter": {o.submitter},
-	}.Encode()
+	}
+	if o.attach.Window > 0 {
+		q.Set("window", strconv.FormatUint(uint64(o.attach.Window), 10))
+	}
+	return q.Encode()
 }
 
 func (s *server) wantsAttach(r *http.Request, who Identity) (output, error) {
@@ -49,6 +53,10 @@ func (s *server) wantsAttach(r *http.Request, who Identity) (output, error) {
 		return output{}, err
 	}
 	inputOnly, err := boolParam(r, "input_only", false)
+	if err != nil {
+		return output{}, err
+	}
+	window, err := intParam(r, "window", 0, math.MaxUint32, 0)
 	if err != nil {
 		return output{}, err
 	}
@@ -67,6 +75,9 @@ func (s *server) wantsAttach(r *http.Request, who Identity) (output, error) {
 		return output{}, err
 	}
 	writes := takeOver || writer > 0
+	if !writes {
+		window = 0
+	}
 	submitter := r.URL.Query().Get("submitter")
 	switch {
 	case job.Stdio == model.StdioLogs:
@@ -80,6 +91,7 @@ func (s *server) wantsAttach(r *http.Request, who Identity) (output, error) {
 	}
 	return output{job: job, offset: offset, follow: true, index: v.Index(), submitter: submitter, attach: &wire.StreamOpen{
 		Job: job.ID(), Follow: true, Attach: true, Writer: writer, TakeOver: takeOver, InputOnly: inputOnly && writes,
+		Window: uint32(window),
 	}}, nil
 }
 

@@ -30,7 +30,9 @@ func (n *node) Attach(ctx context.Context, job *model.Job, offset int64, open wi
 	go func() {
 		echo := relay.NewConduit(0)
 		at, from := int64(0), offset
-		ack := func() { _ = wire.WriteFrame(there, wire.AckFrame(wire.StreamStdin, at, wire.StreamAck{Writer: 7})) }
+		ack := func() {
+			_ = wire.WriteFrame(there, wire.AckFrame(wire.StreamStdin, at, wire.StreamAck{Writer: 7, Window: open.Window}))
+		}
 		options := relay.SendOptions{}
 		if open.TakeOver || open.Writer == 7 {
 			go ack()
@@ -58,7 +60,7 @@ func TestWhatIsTypedReachesTheJobThroughAnyNode(t *testing.T) {
 		inBubble(t, func(t *testing.T, c *cluster) {
 			c.nodes["c1"].submit(submitTerminal)
 			c.start(1)
-			conn, resp, err := c.nodes[asked].dialStream(t.Context(), "/v1/jobs/j-1/attach?take_over=true&offset=5&submitter="+url.QueryEscape("ann@box"))
+			conn, resp, err := c.nodes[asked].dialStream(t.Context(), "/v1/jobs/j-1/attach?take_over=true&window=300000&offset=5&submitter="+url.QueryEscape("ann@box"))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -81,7 +83,7 @@ func TestWhatIsTypedReachesTheJobThroughAnyNode(t *testing.T) {
 				}
 				return nil
 			}), relay.FollowOptions{Input: func(frame wire.Frame) {
-				if ack, err := frame.Ack(); err == nil && ack.Writer == 7 {
+				if ack, err := frame.Ack(); err == nil && ack == (wire.StreamAck{Writer: 7, Window: 300_000}) {
 					keys <- frame.Offset
 				}
 			}})
@@ -110,6 +112,8 @@ func TestAttachRefusals(t *testing.T) {
 				"j-3/attach":                              {409, wire.CodeNotPlaced},
 				"j-2/attach?offset=x":                     {400, wire.CodeBadRequest},
 				"j-2/attach?writer=-1":                    {400, wire.CodeBadRequest},
+				"j-2/attach?window=-1":                    {400, wire.CodeBadRequest},
+				"j-2/attach?window=4294967296":            {400, wire.CodeBadRequest},
 				"j-2/attach?writer=3&take_over=true":      {400, wire.CodeBadRequest},
 				"j-2/attach?take_over=true":               {403, string(command.NotJobOwner)},
 				"j-2/attach?writer=3&submitter=bob%40box": {403, string(command.NotJobOwner)},

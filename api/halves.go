@@ -32,7 +32,7 @@ func (s *server) ttyOut(w http.ResponseWriter, r *http.Request, who Identity) er
 }
 
 func (s *server) ttyIn(w http.ResponseWriter, r *http.Request, who Identity) error {
-	return s.half(w, r, who, wire.StreamOpen{TakeOver: true, InputOnly: true}, s.copyIn)
+	return s.half(w, r, who, wire.StreamOpen{TakeOver: true, InputOnly: true, Window: wire.MaxInputWindow}, s.copyIn)
 }
 
 // half answers with what do makes of an attached stream.
@@ -186,6 +186,7 @@ type typing struct {
 
 	mu     sync.Mutex
 	acked  int64  // guarded by mu
+	window int64  // guarded by mu; how much may be sent behind acked
 	writer uint64 // guarded by mu; 0 before the first ack
 	over   bool   // guarded by mu
 }
@@ -197,7 +198,7 @@ func (t *typing) heard(frame wire.Frame) {
 	case err != nil, t.writer > 0 && ack.Writer != t.writer:
 		t.over = true
 	default:
-		t.acked, t.writer = frame.Offset, ack.Writer
+		t.acked, t.writer, t.window = frame.Offset, ack.Writer, max(wire.InputWindow, int64(ack.Window))
 	}
 	t.mu.Unlock()
 	select {
@@ -228,10 +229,10 @@ var errNobodyReads = errors.New("nobody reads the input any more")
 
 // put writes p, as the acks allow.
 func (t *typing) put(ctx context.Context, p []byte) error {
-	const piece = 8 << 10
+	const piece = 32 << 10
 	for len(p) > 0 {
 		n := min(len(p), piece)
-		if !t.wait(ctx, func() bool { return t.next+int64(n) <= t.acked+wire.InputWindow }) {
+		if !t.wait(ctx, func() bool { return t.next+int64(n) <= t.acked+t.window }) {
 			return errNobodyReads
 		}
 		if err := wire.WriteFrame(t.conn, wire.Frame{Type: wire.FrameInput, Stream: wire.StreamStdin, Offset: t.next, Payload: p[:n]}); err != nil {

@@ -123,7 +123,7 @@ func splice(ctx context.Context, near net.Conn, far io.ReadWriteCloser) {
 	go func() {
 		defer close(ended)
 		defer shut()
-		buf := make([]byte, 4<<10) // acks and keepalives
+		buf := make([]byte, 4<<10) // acks and keepalives, and of a writer what is typed
 		for {
 			_ = near.SetReadDeadline(time.Now().Add(clientSilence))
 			n, err := near.Read(buf)
@@ -132,6 +132,9 @@ func splice(ctx context.Context, near net.Conn, far io.ReadWriteCloser) {
 				if _, err := far.Write(buf[:n]); err != nil {
 					return
 				}
+			}
+			if n == len(buf) && n < passBuffer { // it writes in bulk
+				buf = make([]byte, passBuffer)
 			}
 			if err != nil {
 				return

@@ -130,6 +130,8 @@ func (s *server) jobRoutes() []route {
 				{"take_over", "become the writer, whoever it is now; the first ack of input says under which number, and where input goes on", false},
 				{"input_only", "with a writer: send no output", false},
 				{"writer", "go on as the writer with this number, after a break", uint64(0)},
+				{"window", "of a writer: how many bytes it would have under way without an ack; each ack of input then says how many it may, " +
+					"which is 65536 if it does not", uint64(0)},
 				{"submitter", "whose job it is, of a writer without an admin token", ""},
 			}, staleParams...),
 			status: http.StatusSwitchingProtocols,
