@@ -21,9 +21,10 @@ type seat struct {
 	open   wire.StreamOpen
 	writes bool
 
-	mu    sync.Mutex
-	input *shim.Input // guarded by mu; nil before the shim has let it in, and without input
-	over  bool        // guarded by mu; what comes yet is for nobody
+	mu     sync.Mutex
+	window int64       // guarded by mu; how much input may come that is not acked
+	input  *shim.Input // guarded by mu; nil before the shim has let it in, and without input
+	over   bool        // guarded by mu; what comes yet is for nobody
 }
 
 // serveAttached serves a stream that attaches to a job's terminal or pipe:
@@ -34,7 +35,7 @@ func (a *agent) serveAttached(ctx context.Context, conn net.Conn, source *output
 	source.opened = make(chan struct{})
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	s := &seat{agent: a, source: source, conn: conn, open: open, writes: open.TakeOver || open.Writer > 0}
+	s := &seat{agent: a, source: source, conn: conn, open: open, writes: open.TakeOver || open.Writer > 0, window: wire.InputWindow}
 	source.silent = open.InputOnly
 	defer a.sit(source.job, s.writes && !open.InputOnly)()
 	options := relay.SendOptions{Acked: s.acked}
@@ -90,12 +91,18 @@ func (s *seat) feed(ctx context.Context) error {
 		return s.refuse(ctx, err, holder, 0)
 	}
 	defer in.Close()
+	ack := wire.StreamAck{Writer: in.Writer()}
 	s.mu.Lock()
 	s.input = in
+	if s.open.Window > 0 {
+		s.window = grant(handle, s.open.Window)
+		in.Widen(int(s.window))
+		ack.Window = uint32(s.window)
+	}
 	s.mu.Unlock()
 	at := in.Accepted()
 	for {
-		if err := wire.WriteFrame(s.conn, wire.AckFrame(wire.StreamStdin, at, wire.StreamAck{Writer: in.Writer()})); err != nil {
+		if err := wire.WriteFrame(s.conn, wire.AckFrame(wire.StreamStdin, at, ack)); err != nil {
 			return nil // the reading side learns of it
 		}
 		next, err := in.WaitAccepted(ctx, at)
@@ -104,6 +111,15 @@ func (s *seat) feed(ctx context.Context) error {
 		}
 		at = next
 	}
+}
+
+// grant returns how much of the window that a writer asks for it gets. Nobody
+// types more than the usual one to a terminal.
+func grant(handle *shim.Handle, asked uint32) int64 {
+	if handle.Spec().Stdio != shim.StdioPipe {
+		return wire.InputWindow
+	}
+	return max(wire.InputWindow, min(int64(asked), wire.MaxInputWindow))
 }
 
 func (s *seat) enter(ctx context.Context, handle *shim.Handle) (*shim.Input, error) {
@@ -117,7 +133,7 @@ func (s *seat) enter(ctx context.Context, handle *shim.Handle) (*shim.Input, err
 // that can be.
 func (s *seat) refuse(ctx context.Context, err error, holder uint64, at int64) error {
 	s.mu.Lock()
-	s.over = true
+	s.over, s.input = true, nil // with what it holds; the stream may go on for long
 	s.mu.Unlock()
 	switch {
 	case ctx.Err() != nil:
@@ -139,15 +155,15 @@ func (s *seat) refuse(ctx context.Context, err error, holder uint64, at int64) e
 // window, which is what the way to the shim holds.
 func (s *seat) take(frame wire.Frame) error {
 	s.mu.Lock()
-	in, over := s.input, s.over
+	in, over, window := s.input, s.over, s.window
 	s.mu.Unlock()
 	switch {
 	case over:
 		return nil
 	case in == nil:
 		return fmt.Errorf("%w: %s frame before the first ack of input", relay.ErrProtocol, frame.Type)
-	case frame.Offset+int64(len(frame.Payload)) > in.Accepted()+wire.InputWindow:
-		return fmt.Errorf("%w: more than %d bytes of input without an ack", relay.ErrProtocol, wire.InputWindow)
+	case frame.Offset+int64(len(frame.Payload)) > in.Accepted()+window:
+		return fmt.Errorf("%w: more than %d bytes of input without an ack", relay.ErrProtocol, window)
 	}
 	var err error
 	switch frame.Type {

@@ -27,6 +27,7 @@ type seated struct {
 	mu     sync.Mutex
 	text   strings.Builder
 	writer uint64 // as said last
+	window uint32 // the same
 	acked  int64
 	acks   int
 	end    relay.End
@@ -81,7 +82,7 @@ func (s *seated) heard(frame wire.Frame) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if ack, err := frame.Ack(); err == nil {
-		s.writer, s.acked, s.acks = ack.Writer, frame.Offset, s.acks+1
+		s.writer, s.window, s.acked, s.acks = ack.Writer, ack.Window, frame.Offset, s.acks+1
 	}
 }
 
@@ -243,23 +244,4 @@ func TestADetachTimeoutIsTheJobsOwnAndAPipeHasNoOther(t *testing.T) {
 			t.Errorf("stdio %v, %s: %v, want %v", tt.stdio, tt.env, got, tt.want)
 		}
 	}
-}
-
-func TestInputBeyondTheWindowIsRefused(t *testing.T) {
-	c := newControl(t)
-	startAgent(t, testConfig(dataDir(t), c))
-	eventually(t, "an agent", func() bool { c.mu.Lock(); defer c.mu.Unlock(); return len(c.hellos) == 1 })
-	c.want(1, func(s *wire.StartJob) { s.Stdio = uint8(model.StdioPipe) }, "sleep", "600")
-	s := c.attach(t, wire.StreamOpen{Job: "j-1", TakeOver: true}, nil)
-	eventually(t, "a number", func() bool { _, writer, _ := s.look(); return writer > 0 })
-	_ = wire.WriteFrame(s.conn, wire.Frame{Type: wire.FrameInput, Stream: wire.StreamStdin, Payload: make([]byte, wire.InputWindow+1)})
-	select {
-	case err := <-s.done:
-		if err == nil {
-			t.Error("it went on")
-		}
-	case <-time.After(20 * time.Second):
-		t.Error("the stream goes on")
-	}
-	c.kill(1)
 }

@@ -186,6 +186,9 @@ func (s *sender) watch() error {
 		case err != nil:
 			return s.gone(err)
 		}
+		if cap(frame.Payload) > cap(buf) { // somebody writes in bulk
+			buf = frame.Payload
+		}
 		switch frame.Type {
 		case wire.FrameKeepAlive:
 		case wire.FrameAck:
