@@ -31,6 +31,19 @@ type echoing struct {
 
 	cut   int // bytes of input after which each link breaks, 0: none does
 	links int
+
+	grants []uint32      // the windows of the first links and, the last of them, of all others; none: 0
+	lag    time.Duration // how long an ack takes
+	ahead  []int64       // for each link the most that was under way without an ack
+}
+
+// seat is one link, with what is granted and acked on it.
+type seat struct {
+	conn   net.Conn
+	link   int
+	writer uint64
+	grant  uint32
+	acked  int64 // guarded by the job's mutex
 }
 
 func (e *echoing) change(f func()) {
@@ -77,13 +90,17 @@ func (e *echoing) handler(w http.ResponseWriter, r *http.Request) {
 		e.t.Error(err)
 		return
 	}
-	var mine uint64
+	s := &seat{conn: conn}
 	e.change(func() {
+		if n := len(e.grants); n > 0 && q.Get("window") != "" {
+			s.grant = e.grants[min(e.links, n-1)]
+		}
+		s.link, e.ahead = e.links, append(e.ahead, 0)
 		e.links++
 		e.asked = append(e.asked, r.URL.RawQuery)
-		if _, _ = fmt.Sscan(q.Get("writer"), &mine); q.Get("take_over") == "true" {
+		if _, _ = fmt.Sscan(q.Get("writer"), &s.writer); q.Get("take_over") == "true" {
 			e.turns += 5
-			mine = e.turns
+			s.writer = e.turns
 		}
 	})
 	ctx, cancel := context.WithCancel(context.Background())
@@ -91,20 +108,26 @@ func (e *echoing) handler(w http.ResponseWriter, r *http.Request) {
 	var work sync.WaitGroup
 	defer work.Wait()
 	defer cancel()
-	options := relay.SendOptions{Input: func(frame wire.Frame) error { return e.take(conn, mine, frame) }}
-	if mine > 0 {
-		work.Go(func() { e.ack(ctx, conn) })
+	options := relay.SendOptions{Input: func(frame wire.Frame) error { return e.take(s, frame) }}
+	if s.writer > 0 {
+		work.Go(func() { e.ack(ctx, s) })
 	}
 	_ = relay.Send(ctx, conn, int64(from), &printed{e, from}, options)
 }
 
 // ack says how far input is, as long as the link lives.
-func (e *echoing) ack(ctx context.Context, conn net.Conn) {
+func (e *echoing) ack(ctx context.Context, s *seat) {
 	for {
 		e.mu.Lock()
-		frame, more := wire.AckFrame(wire.StreamStdin, int64(len(e.typed)), wire.StreamAck{Writer: e.turns}), e.more
+		at, ack, more := int64(len(e.typed)), wire.StreamAck{Writer: e.turns, Window: s.grant}, e.more
 		e.mu.Unlock()
-		if wire.WriteFrame(conn, frame) != nil {
+		if pause(ctx, e.lag) != nil {
+			return
+		}
+		e.mu.Lock()
+		s.acked = at
+		e.mu.Unlock()
+		if wire.WriteFrame(s.conn, wire.AckFrame(wire.StreamStdin, at, ack)) != nil {
 			return
 		}
 		select {
@@ -115,11 +138,16 @@ func (e *echoing) ack(ctx context.Context, conn net.Conn) {
 	}
 }
 
-func (e *echoing) take(conn net.Conn, writer uint64, frame wire.Frame) error {
+func (e *echoing) take(s *seat, frame wire.Frame) error {
 	broken := false
 	e.change(func() {
+		ahead := frame.Offset + int64(len(frame.Payload)) - s.acked
+		e.ahead[s.link] = max(e.ahead[s.link], ahead)
+		if ahead > max(wire.InputWindow, int64(s.grant)) {
+			e.t.Errorf("%d bytes under way, and %d are granted", ahead, s.grant)
+		}
 		switch {
-		case writer != e.turns:
+		case s.writer != e.turns:
 		case frame.Type == wire.FrameResize:
 			e.size, _ = frame.Resize()
 		case frame.Type == wire.FrameEOF:
@@ -192,7 +220,7 @@ func TestEachKeyReachesTheJobOnceThroughManyBrokenLinks(t *testing.T) {
 		if job.size != (wire.StreamResize{Rows: 33, Cols: 99}) {
 			t.Errorf("size %+v", job.size)
 		}
-		if first, last := job.asked[0], job.asked[len(job.asked)-1]; first != "offset=0&submitter=ann%40box&take_over=true" || !strings.HasSuffix(last, "&writer=5") {
+		if first, last := job.asked[0], job.asked[len(job.asked)-1]; first != "offset=0&submitter=ann%40box&take_over=true&window=1048576" || !strings.HasSuffix(last, "&window=1048576&writer=5") {
 			t.Errorf("asked %q first and %q last", first, last)
 		}
 	})

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"bufio"
 	"context"
 	"crypto/sha256"
 	_ "embed"
@@ -327,9 +328,13 @@ func (u *upload) begin(ctx context.Context) error {
 	u.reading, u.read = r, make(chan struct{})
 	go func() {
 		defer close(u.read)
-		_, err := io.WriteString(w, line)
+		out := bufio.NewWriterSize(w, inputPiece) // an archive's headers are small
+		_, err := out.WriteString(line)
 		if err == nil {
-			err = u.source.write(ctx, w, from)
+			err = u.source.write(ctx, out, from)
+		}
+		if err == nil {
+			err = out.Flush()
 		}
 		w.CloseWithError(err)
 	}()

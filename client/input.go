@@ -9,11 +9,17 @@ import (
 	"strconv"
 	"sync"
 
+	"rcd/internal/backlog"
 	"rcd/wire"
 )
 
-// inputPiece is how much input goes into one frame.
-const inputPiece = 8 << 10
+const (
+	// inputPiece is how much input goes into one frame, at most.
+	inputPiece = 64 << 10
+	// leastRoom is for how much of it there has to be room before more is read,
+	// so that bulk does not go out in crumbs.
+	leastRoom = 8 << 10
+)
 
 // input is what this process writes to a job: everything that the job's host
 // has not acked, and what of it the present link has been given.
@@ -22,21 +28,22 @@ type input struct {
 	nudge   chan struct{} // holds one wake-up for send
 	room    chan struct{} // holds one for read
 
-	mu     sync.Mutex // guards what follows
-	conn   net.Conn   // the present link, nil while there is none
-	known  bool       // conn's first ack has come
-	writer uint64     // our number, 0 until told
-	base   int64      // offset of buf
-	buf    []byte     // not acked, at most wire.InputWindow
-	sent   int64      // offset before which all has been written to conn
-	resize bool       // conn has yet to be told the size
-	ended  bool       // In has returned io.EOF
-	told   bool       // conn has been told that
-	over   bool       // nobody takes our input any more
+	mu     sync.Mutex    // guards what follows
+	conn   net.Conn      // the present link, nil while there is none
+	known  bool          // conn's first ack has come
+	writer uint64        // our number, 0 until told
+	base   int64         // offset of buf
+	window int64         // how much behind base conn takes; more of buf may be left from an earlier link
+	sent   int64         // offset before which all has been written to conn
+	resize bool          // conn has yet to be told the size
+	ended  bool          // In has returned io.EOF
+	told   bool          // conn has been told that
+	over   bool          // nobody takes our input any more
+	buf    backlog.Bytes // not acked, at most window and what an earlier one let in
 }
 
 func newInput(o AttachOptions) *input {
-	return &input{options: o, nudge: make(chan struct{}, 1), room: make(chan struct{}, 1)}
+	return &input{options: o, nudge: make(chan struct{}, 1), room: make(chan struct{}, 1), window: wire.InputWindow}
 }
 
 // wake leaves a token for the one goroutine that waits on ch.
@@ -59,6 +66,7 @@ func (i *input) ask(q url.Values) {
 	default:
 		q.Set("writer", strconv.FormatUint(i.writer, 10))
 	}
+	q.Set("window", strconv.Itoa(wire.MaxInputWindow))
 	if i.options.Submitter != "" {
 		q.Set("submitter", i.options.Submitter)
 	}
@@ -70,6 +78,7 @@ func (i *input) linked(conn net.Conn) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.conn, i.known, i.resize, i.told = conn, false, i.options.Size != nil, false
+	i.window = wire.InputWindow // another agent, perhaps, or the same in an earlier release
 }
 
 // heard takes what the job's host says of the input.
@@ -82,7 +91,7 @@ func (i *input) heard(frame wire.Frame) {
 	if frame.Type == wire.FrameEOF {
 		i.over = true
 	} else if ack, err := frame.Ack(); err == nil && !i.over {
-		taken = !i.acked(frame.Offset, ack.Writer)
+		taken = !i.acked(frame.Offset, ack)
 		i.over = taken
 	}
 	i.mu.Unlock()
@@ -94,17 +103,19 @@ func (i *input) heard(frame wire.Frame) {
 }
 
 // acked takes an ack; false if another writes. The caller holds mu.
-func (i *input) acked(offset int64, writer uint64) bool {
+func (i *input) acked(offset int64, ack wire.StreamAck) bool {
 	if i.writer == 0 {
-		i.writer, i.base = writer, offset
+		i.writer, i.base = ack.Writer, offset
 	}
 	done := offset - i.base
-	if writer != i.writer || done > int64(len(i.buf)) {
+	if ack.Writer != i.writer || done > int64(i.buf.Len()) {
 		return false
 	}
 	if done > 0 {
-		i.buf, i.base = i.buf[done:], offset
+		i.buf.Drop(int(done))
+		i.base = offset
 	}
+	i.window = max(wire.InputWindow, min(int64(ack.Window), wire.MaxInputWindow))
 	if !i.known {
 		i.known, i.sent = true, i.base
 	}
@@ -117,9 +128,12 @@ func (i *input) read(ctx context.Context) error {
 	p := make([]byte, inputPiece)
 	for {
 		i.mu.Lock()
-		room, over := wire.InputWindow-len(i.buf), i.over
+		room, over := int(i.window)-i.buf.Len(), i.over
 		i.mu.Unlock()
-		if room < inputPiece && !over {
+		if over {
+			room = inputPiece // for what is dropped
+		}
+		if room < leastRoom {
 			select {
 			case <-i.room:
 			case <-ctx.Done():
@@ -127,10 +141,10 @@ func (i *input) read(ctx context.Context) error {
 			}
 			continue
 		}
-		n, err := i.options.In(ctx, p) // what comes when it is over is dropped
+		n, err := i.options.In(ctx, p[:min(room, inputPiece)]) // what comes when it is over is dropped
 		i.mu.Lock()
 		if !i.over {
-			i.buf = append(i.buf, p[:n]...)
+			i.buf.Add(p[:n])
 		}
 		i.ended = i.ended || errors.Is(err, io.EOF)
 		i.mu.Unlock()
@@ -146,10 +160,15 @@ func (i *input) read(ctx context.Context) error {
 
 // send writes to the present link what it has yet to be given.
 func (i *input) send(ctx context.Context) {
+	var buf []byte
 	for {
 		conn, frame, due := i.due()
 		if due {
-			if wire.WriteFrame(conn, frame) == nil {
+			var err error
+			if buf, err = wire.AppendFrame(buf[:0], frame); err == nil {
+				_, err = conn.Write(buf)
+			}
+			if err == nil {
 				continue
 			}
 			i.mu.Lock()
@@ -179,14 +198,15 @@ func (i *input) due() (net.Conn, wire.Frame, bool) {
 			return i.conn, wire.ResizeFrame(i.sent, wire.StreamResize{Rows: rows, Cols: cols}), true
 		}
 	}
-	end := i.base + int64(len(i.buf))
+	end := i.base + int64(i.buf.Len())
+	allowed := min(end, i.base+i.window)
 	switch {
-	case i.sent < end:
+	case i.sent < allowed:
 		from := i.sent
-		i.sent = min(end, from+inputPiece)
-		piece := append([]byte(nil), i.buf[from-i.base:i.sent-i.base]...)
+		piece := i.buf.From(int(from-i.base), int(min(inputPiece, allowed-from)))
+		i.sent += int64(len(piece))
 		return i.conn, wire.Frame{Type: wire.FrameInput, Stream: wire.StreamStdin, Offset: from, Payload: piece}, true
-	case i.ended && !i.told:
+	case i.ended && !i.told && i.sent == end:
 		i.told = true
 		return i.conn, wire.Frame{Type: wire.FrameEOF, Stream: wire.StreamStdin, Offset: end}, true
 	}

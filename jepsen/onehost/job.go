@@ -184,7 +184,11 @@ func (h *Host) attach(w http.ResponseWriter, r *http.Request) {
 	defer acking.Wait()
 	defer cancel()
 	h.mu.Lock()
-	s := &seat{job: j, next: from}
+	s := &seat{job: j, next: from, window: wire.InputWindow}
+	if _, _ = fmt.Sscan(q.Get("window"), &s.granted); s.granted > 0 {
+		s.granted = max(wire.InputWindow, min(s.granted, wire.MaxInputWindow))
+		s.window = int64(s.granted)
+	}
 	if _, _ = fmt.Sscan(q.Get("writer"), &s.writer); q.Get("take_over") == "true" {
 		j.writer++
 		s.writer = j.writer
@@ -206,7 +210,11 @@ type seat struct {
 	job    *job
 	next   int64
 	writer uint64
-	left   int // bytes until it breaks; negative: it does not
+	// What may be under way without an ack, and how much of that the acks say:
+	// 0 if nobody asked.
+	window  int64
+	granted uint32
+	left    int // bytes until it breaks; negative: it does not
 }
 
 // spend counts bytes, and reports whether the link breaks by them. The caller
@@ -256,7 +264,7 @@ func (s *seat) take(frame wire.Frame) error {
 	switch {
 	case s.writer != j.writer:
 		return nil
-	case known < 0 || j.accepted-j.taken > wire.InputWindow:
+	case known < 0 || frame.Offset+int64(len(frame.Payload)) > j.taken+s.window:
 		return fmt.Errorf("%w: input at %d, and %d is next", relay.ErrProtocol, frame.Offset, j.accepted)
 	case frame.Type == wire.FrameEOF:
 		j.eof = true
@@ -278,7 +286,7 @@ func (s *seat) ack(ctx context.Context, conn net.Conn) {
 	j := s.job
 	for {
 		j.host.mu.Lock()
-		frame, grown := wire.AckFrame(wire.StreamStdin, j.taken, wire.StreamAck{Writer: j.writer}), j.grown
+		frame, grown := wire.AckFrame(wire.StreamStdin, j.taken, wire.StreamAck{Writer: j.writer, Window: s.granted}), j.grown
 		j.host.mu.Unlock()
 		if wire.WriteFrame(conn, frame) != nil {
 			return

@@ -32,7 +32,7 @@ func (h *Host) serveAttached(ctx context.Context, conn net.Conn, offset int64, o
 		j.wake()
 		h.mu.Unlock()
 		options.Input = func(frame wire.Frame) error { return h.typed(j, writer, frame) }
-		acking.Go(func() { h.ack(ctx, conn, j) })
+		acking.Go(func() { h.ack(ctx, conn, j, min(open.Window, wire.MaxInputWindow)) })
 	}
 	_ = relay.Send(ctx, conn, offset, &hostSource{host: h, job: j, next: offset, follow: open.Follow}, options)
 	cancel()
@@ -55,12 +55,12 @@ func (h *Host) typed(j *hostJob, writer uint64, frame wire.Frame) error {
 	return nil
 }
 
-func (h *Host) ack(ctx context.Context, conn net.Conn, j *hostJob) {
+func (h *Host) ack(ctx context.Context, conn net.Conn, j *hostJob, window uint32) {
 	for {
 		h.mu.Lock()
 		at, grown := j.input, j.grown
 		h.mu.Unlock()
-		if wire.WriteFrame(conn, wire.AckFrame(wire.StreamStdin, at.length, wire.StreamAck{Writer: at.writer})) != nil {
+		if wire.WriteFrame(conn, wire.AckFrame(wire.StreamStdin, at.length, wire.StreamAck{Writer: at.writer, Window: window})) != nil {
 			return
 		}
 		select {
