@@ -191,11 +191,15 @@ func (k *copying) tell(why string) {
 }
 
 // look drops the copies of jobs that are forgotten, and has damaged ones
-// fetched again.
+// fetched again. A node that has just started may know of no job since its last
+// snapshot, for as long as it hears of no leader: what is above its counter is
+// not forgotten.
 func (k *copying) look(store *copies.Store, view *fsm.View) {
 	for _, job := range store.Jobs() {
 		if view.Job(job) == nil {
-			store.Drop(job)
+			if job <= view.LastJob() {
+				store.Drop(job)
+			}
 		} else if state, ok := store.State(job); ok && state.Damaged {
 			k.consider1(store, view, job)
 		}

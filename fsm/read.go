@@ -24,6 +24,9 @@ func (v *View) Index() uint64 { return v.index }
 // first.
 func (v *View) LastLease() uint64 { return v.meta.LastLease }
 
+// LastJob returns the highest number given to any job. One above it is not forgotten: it is not known yet.
+func (v *View) LastJob() uint64 { return v.meta.LastJob }
+
 // Digest returns the digest of the rows.
 func (v *View) Digest() Digest { return v.digest }
 
