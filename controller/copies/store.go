@@ -24,6 +24,8 @@ var (
 	ErrNoRoom = errors.New("no room for copies of output")
 	// ErrDamaged: the copy is not what it was said to be.
 	ErrDamaged = errors.New("copy of output damaged")
+	// ErrNotNext: what is offered does not go on where the copy ends.
+	ErrNotNext = errors.New("not the next of the copy")
 )
 
 // statEvery is how long the last look at the disk is good for.

@@ -39,7 +39,11 @@ func (s *Store) Begin(key Key) (*Writing, error) {
 			return nil, fmt.Errorf("%w: %s", ErrNoRoom, s.low)
 		}
 		dir := s.dirOf(key.Job)
-		w, err := spool.Resume(dir, s.options.PerJob)
+		err := os.RemoveAll(dir) // what remove could not set aside is not gone on with
+		var w *spool.Writer
+		if err == nil {
+			w, err = spool.Resume(dir, s.options.PerJob)
+		}
 		if err == nil {
 			err = s.header(key).write(dir)
 		}
@@ -79,19 +83,34 @@ func (w *Writing) Length() int64 {
 }
 
 // Take implements relay.Sink for data and gaps; an End is the caller's to judge. After an error some of the record may have been taken: Length says.
+// What does not begin there is refused: the copy may have been removed, and begun anew, since whoever writes it asked for the rest of it.
 func (w *Writing) Take(_ context.Context, record relay.Record) error {
 	switch r := record.(type) {
 	case relay.Data:
+		if err := w.due(r.Offset); err != nil {
+			return err
+		}
 		if err := w.store.take(w.held, int64(len(r.Bytes))+recordCost); err != nil {
 			return err
 		}
 		_, err := w.held.writer.Offer(spool.Stream(r.Stream), r.Bytes)
 		return w.taken(err)
 	case relay.Gap:
+		if err := w.due(r.From); err != nil {
+			return err
+		}
 		if err := w.store.take(w.held, 0); err != nil {
 			return err
 		}
 		return w.taken(w.held.writer.Skip(r.To, causeOf(r.Cause)))
+	}
+	return nil
+}
+
+// due refuses what is not the next of the copy, and anything more of one that is complete.
+func (w *Writing) due(offset int64) error {
+	if w.held.writer == nil || offset != w.held.writer.Length() {
+		return fmt.Errorf("%w: offset %d where %d is next", ErrNotNext, offset, w.Length())
 	}
 	return nil
 }
