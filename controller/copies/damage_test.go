@@ -11,6 +11,32 @@ import (
 	"rcd/wire"
 )
 
+// A turned bit in the length, or in whether there are gaps, was believed: the
+// copy was never completed, or served by a node that could not serve it.
+func TestATurnedBitInAHeaderIsNeverBelieved(t *testing.T) {
+	dir, output := t.TempDir(), random(1000)
+	if err := put(open(t, dir, 1<<30), 1, output, 10); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, "1", headerName)
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range raw {
+		for bit := range 8 {
+			turned := bytes.Clone(raw)
+			turned[i] ^= 1 << bit
+			if err := os.WriteFile(path, turned, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if h, err := readHeader(filepath.Dir(path)); err == nil {
+				t.Errorf("bit %d of byte %d: %+v", bit, i, h)
+			}
+		}
+	}
+}
+
 // Between the look at a copy and the claim of it the copy can go, for room: what
 // had been asked for went to the beginning of a new one.
 func TestACopyTakesOnlyWhatGoesOnWhereItEnds(t *testing.T) {

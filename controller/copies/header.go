@@ -1,10 +1,13 @@
 package copies
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
+	"hash/crc32"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -14,7 +17,7 @@ const (
 	tempSuffix    = ".tmp"
 )
 
-// header is a copy's file beside its segments. Version 1 is frozen: a later one only adds.
+// header is a copy's file beside its segments: a line of JSON, and one with its CRC-32C in hex. Version 1 is frozen: a later one only adds.
 type header struct {
 	Version    int    `json:"version"`
 	Cluster    string `json:"cluster"`
@@ -36,8 +39,12 @@ func readHeader(dir string) (header, error) {
 	if err != nil {
 		return header{}, err
 	}
+	text, sum, _ := bytes.Cut(raw, []byte("\n"))
+	if string(sum) != sumOf(text) {
+		return header{}, fmt.Errorf("header of copy %q: %w", dir, ErrDamaged)
+	}
 	var h header
-	if err := json.Unmarshal(raw, &h); err != nil {
+	if err := json.Unmarshal(text, &h); err != nil {
 		return header{}, fmt.Errorf("header of copy %q: %w", dir, err)
 	}
 	if h.Version != headerVersion {
@@ -53,10 +60,15 @@ func (h header) write(dir string) error {
 		return err
 	}
 	path := filepath.Join(dir, headerName)
-	if err := os.WriteFile(path+tempSuffix, append(raw, '\n'), 0o600); err != nil {
+	if err := os.WriteFile(path+tempSuffix, slices.Concat(raw, []byte("\n"+sumOf(raw))), 0o600); err != nil {
 		return err
 	}
 	return os.Rename(path+tempSuffix, path)
+}
+
+// sumOf returns the line that follows a header's text.
+func sumOf(text []byte) string {
+	return fmt.Sprintf("%08x\n", crc32.Checksum(text, crc32.MakeTable(crc32.Castagnoli)))
 }
 
 // segmentBytes sums the segments of a spool.
