@@ -24,6 +24,7 @@ const (
 	copyTurn     = 5 * time.Second        // how long the output of a running job is followed while others wait
 	copyLook     = time.Minute            // how often it is looked for jobs that are forgotten, and for damage
 	copyTick     = time.Second            // how often, at the least, it is looked at what waits
+	copyCalm     = 30 * time.Second       // how long nothing was refused when the alarm is taken back
 	copyFirst    = 100 * time.Millisecond // pause after a try that brought nothing, for the next one
 	copyLast     = time.Hour              // four times that, up to this, for a job that has ended
 	copyLastRuns = 5 * time.Second        // and this for one that has not
@@ -57,6 +58,8 @@ type copying struct {
 	taken   int         // slots
 	scan    time.Time   // when a waiting task is due, or somebody has had a turn
 	told    string      // why nothing is copied, as told last
+	toldAt  time.Time
+	refused time.Time // when something was the reason last
 	done    chan copyResult
 }
 
@@ -148,6 +151,7 @@ func (k *copying) run(ctx context.Context) {
 		}
 		k.tell(store.Stopped())
 		k.consider(store, view)
+		k.tell(store.Stopped()) // a job that has just been found not to fit is taken up when this is taken back
 		timer.Reset(k.start(ctx))
 		store.Clean()
 	}
@@ -174,11 +178,18 @@ func (k *copying) opened(ctx context.Context) *copies.Store {
 	return store
 }
 
-// tell raises the alarm, or takes it back with "".
+// tell raises the alarm, or takes it back with "", once that has been so for a
+// while: near a limit one write is refused and the next is not, and each change
+// of mind goes through the history of all jobs.
 func (k *copying) tell(why string) {
-	if why == k.told {
+	now := time.Now()
+	if why != "" {
+		k.refused = now
+	}
+	if why == k.told || k.told != "" && now.Sub(k.toldAt) < copyCalm || why == "" && now.Sub(k.refused) < copyCalm {
 		return
 	}
+	k.toldAt = now
 	if k.told = why; why == "" {
 		k.restored() // what had no room may have some now
 		k.c.alarms.end(wire.AlarmOutputCopies)

@@ -1,8 +1,18 @@
 package bubble
 
 import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
 	"testing"
 	"time"
+
+	"rcd/client"
+	ctl "rcd/controller"
+	"rcd/controller/copies"
+	"rcd/jepsen/rig"
 )
 
 // A controller that starts and hears of nobody knows only what its last
@@ -35,3 +45,51 @@ func TestAControllerAloneForgetsNoCopies(t *testing.T) {
 		}
 	})
 }
+
+// The limit is taken up by jobs that run: what is large is refused, what is
+// small still fits, and each time the alarm was raised and taken back.
+func TestACopyLimitThatIsReachedIsToldOnce(t *testing.T) {
+	var mu sync.Mutex
+	var said bytes.Buffer
+	change := func(_ string, config *ctl.Config, deps *ctl.Deps) {
+		config.OutputCopies = copies.Limit{Bytes: 1 << 20}
+		deps.Logger = slog.New(slog.NewTextHandler(writerFunc(func(p []byte) (int, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			return said.Write(p)
+		}), nil))
+	}
+	inFleetOf(t, change, func(t *testing.T, f *fleet) {
+		const jobs = 8
+		farm := rig.StartHost(rig.HostConfig{Name: "farm", Instance: "i1", Devices: jobs, Token: rig.WorkerToken,
+			Addresses: []string{"c1:7001", "c2:7001", "c3:7001"}, Dial: f.net.Dialer("farm"), Logger: slog.New(slog.DiscardHandler)})
+		defer farm.Stop()
+		f.eventually("ready devices", func() bool { return f.state(fmt.Sprintf("farm:gpu%d", jobs-1)) == "ready" })
+		for i := range jobs {
+			if _, err := f.rc.Submit(t.Context(), client.SubmitOptions{DeviceID: fmt.Sprintf("farm:gpu%d", i), Command: []string{"train"}, Submitter: "ann"}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		f.eventually("running jobs", func() bool { return len(farm.Running()) == jobs })
+		for _, job := range farm.Running() {
+			farm.Print(job, much("x")[:200_000])
+		}
+		for range 600 {
+			for _, job := range farm.Running() {
+				farm.Print(job, "x\n")
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		n := strings.Count(said.String(), "output is not copied")
+		t.Logf("told %d times", n)
+		if n < 1 || n > 2*3 {
+			t.Errorf("told %d times by three controllers in a minute", n)
+		}
+	})
+}
+
+type writerFunc func([]byte) (int, error)
+
+func (w writerFunc) Write(p []byte) (int, error) { return w(p) }
