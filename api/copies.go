@@ -18,6 +18,9 @@ type CopyRequest struct {
 	Offset     int64
 	// Follow: while the copy is being written, more is waited for.
 	Follow bool
+	// Holes: damage is a gap like any other, for readers who have nobody else to
+	// ask.
+	Holes bool
 }
 
 // CopySource is an opened copy. Its End is Complete if the copy is.
@@ -30,7 +33,7 @@ type CopySource interface {
 func (c CopyRequest) query() url.Values {
 	return url.Values{
 		"job": {strconv.FormatUint(c.Job, 10)}, "lease": {strconv.FormatUint(c.Lease, 10)},
-		"offset": {strconv.FormatInt(c.Offset, 10)}, "follow": {strconv.FormatBool(c.Follow)},
+		"offset": {strconv.FormatInt(c.Offset, 10)}, "follow": {strconv.FormatBool(c.Follow)}, "holes": {strconv.FormatBool(c.Holes)},
 	}
 }
 
@@ -44,7 +47,7 @@ func copyRequest(q url.Values) (c CopyRequest, err error) {
 	if c.Offset, err = strconv.ParseInt(q.Get("offset"), 10, 64); err != nil || c.Offset < 0 {
 		return c, badRequest("offset: %q is none", q.Get("offset"))
 	}
-	c.Follow = q.Get("follow") == "true"
+	c.Follow, c.Holes = q.Get("follow") == "true", q.Get("holes") == "true"
 	return c, nil
 }
 

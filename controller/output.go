@@ -37,6 +37,8 @@ type output struct {
 	next    int64      // offset to go on at
 	host    *relay.End // what the host has said of the end, nil before
 	asked   time.Time  // when others were asked for their copies last
+	deaf    map[string]time.Time
+	gap     relay.Gap // that the host has told of, of a job that has ended
 }
 
 // Output implements api.Backend.
@@ -110,7 +112,7 @@ func (o *output) step(ctx context.Context, wake <-chan struct{}) (over, more boo
 	if row == nil {
 		return false, false, errPruned()
 	}
-	if err := o.fromOwn(ctx, row, false); err != nil {
+	if err := o.fromOwn(ctx, row); err != nil {
 		return false, false, err
 	}
 	if allOf(row, o.next) {
@@ -123,6 +125,9 @@ func (o *output) step(ctx context.Context, wake <-chan struct{}) (over, more boo
 			return false, true, nil
 		case err == nil:
 			o.host = &end
+		case errors.Is(err, errGapHere):
+			more, err = o.passGap(ctx, row, &o.gap)
+			return false, more, err
 		case !errors.Is(err, errHostAway):
 			return false, false, err
 		}
@@ -193,8 +198,15 @@ func (o *output) readSpool(ctx context.Context, wake <-chan struct{}) (relay.End
 		o.watchHost(within, cancel)
 	}()
 	sink := relay.SinkFunc(func(ctx context.Context, record relay.Record) error {
-		if _, isEnd := record.(relay.End); isEnd {
+		switch r := record.(type) {
+		case relay.End:
 			return nil
+		case relay.Gap:
+			// What has gone there since may be in a copy.
+			if row := o.c.machine.View().Job(o.job); row != nil && row.State.Terminal() {
+				o.gap = r
+				return errGapHere
+			}
 		}
 		o.c.copying.pace.reading()
 		return o.conduit.Take(ctx, record)

@@ -4,11 +4,14 @@ import (
 	"bytes"
 	"fmt"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"rcd/agent/spool"
 	"rcd/client"
 	ctl "rcd/controller"
 	"rcd/controller/copies"
@@ -41,6 +44,63 @@ func TestAControllerAloneForgetsNoCopies(t *testing.T) {
 		for _, n := range f.nodes {
 			if got, took := f.logs(n, job); got != much("first") || took > 5*time.Second {
 				t.Errorf("through %s: %d bytes after %v", n.ID, len(got), took)
+			}
+		}
+	})
+}
+
+// The host's word of a gap was passed on though every other controller had the
+// bytes.
+func TestWhatTheHostHasLostSinceComesFromACopy(t *testing.T) {
+	inFleet(t, func(t *testing.T, f *fleet) {
+		job := f.run("box:gpu0")
+		want := much("first")
+		f.box.Print(job, want)
+		f.box.Exit(job, 0)
+		f.copied(3, 1)
+		f.box.Damage(job, 1000, 500_000)
+		leader := f.leader()
+		if err := os.RemoveAll(filepath.Join(leader.Dir(), "output", fmt.Sprint(job))); err != nil {
+			t.Fatal(err)
+		}
+		for _, n := range f.nodes {
+			if got, took := f.logs(n, job); got != want || took > 5*time.Second {
+				at, _, _ := strings.Cut(got, "]")
+				t.Errorf("through %s: %d bytes of %d after %v, the first gap at %d", n.ID, len(got), len(want), took, len(at))
+			}
+		}
+	})
+}
+
+// Each bounded copy has its own gap. Whichever was met first was told, though
+// another copy had a part of it.
+func TestAGapIsAsShortAsThatOfAnyCopy(t *testing.T) {
+	bounds := func(id string, _ *ctl.Config, deps *ctl.Deps) {
+		deps.CopyBytes = spool.MinBound
+		if id == "c2" {
+			deps.CopyBytes = 2 * spool.MinBound
+		}
+	}
+	inFleetOf(t, bounds, func(t *testing.T, f *fleet) {
+		job := f.run("box:gpu0")
+		want := ""
+		for i := range 24 {
+			text := much(fmt.Sprintf("part %2d", i))[:60_000]
+			want += text
+			f.box.Print(job, text)
+			time.Sleep(time.Second) // so that it comes in pieces
+		}
+		f.box.Exit(job, 0)
+		f.copied(3, 1)
+		f.box.Stop()
+		time.Sleep(7 * time.Minute) // it is written off
+		for _, n := range f.nodes {
+			got, _ := f.logs(n, job)
+			head, rest, _ := strings.Cut(got, "\n[rc: ")
+			cause, tail, _ := strings.Cut(rest, "]\n")
+			if len(head) < spool.MinBound/3 || len(tail) < spool.MinBound*5/4 || !strings.HasSuffix(cause, " bytes missing: spool bound") ||
+				!strings.HasPrefix(want, head) || !strings.HasSuffix(want, tail) {
+				t.Errorf("through %s: head %d, %q, tail %d", n.ID, len(head), cause, len(tail))
 			}
 		}
 	})

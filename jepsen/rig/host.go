@@ -51,6 +51,7 @@ type hostJob struct {
 	acked   bool
 	held    bool // from given on nothing of the output is given to anybody
 	given   int
+	hole    [2]int // offsets of what the spool has lost
 }
 
 // HostConfig is what StartHost needs.
@@ -404,7 +405,15 @@ func (s *hostSource) Next(ctx context.Context) (relay.Record, error) {
 		if s.job.held {
 			output, outcome = output[:s.job.given], nil
 		}
+		hole := s.job.hole
 		s.host.mu.Unlock()
+		if from, to := int64(hole[0]), int64(hole[1]); from <= s.next && s.next < to {
+			gap := relay.Gap{From: s.next, To: to, Cause: "spool corrupt"}
+			s.next = to
+			return gap, nil
+		} else if s.next < from {
+			output = output[:from]
+		}
 		if int64(len(output)) > s.next {
 			data := relay.Data{Offset: s.next, Stream: wire.StreamStdout, Bytes: output[s.next:]}
 			s.next = int64(len(output))

@@ -19,3 +19,12 @@ func (h *Host) Release(job uint64) {
 		j.wake()
 	}
 }
+
+// Damage takes a range of a job's output away, as a disk does that turns a bit.
+func (h *Host) Damage(job uint64, from, to int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if j := h.jobs[job]; j != nil {
+		j.hole = [2]int{from, to}
+	}
+}
