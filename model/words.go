@@ -150,7 +150,7 @@ const (
 	OutputNone    OutputState = 0 // not ended yet, or never started
 	OutputStored  OutputState = 1 // whole, at the length job.finish stated
 	OutputPartial OutputState = 2 // a range is gone, or its length is unknown
-	OutputStoring OutputState = 3 // ended; copies are still being made
+	OutputStoring OutputState = 3 // not in use: how far copies are is not in the lease table
 )
 
 var outputStates = [...]string{"", "stored", "partial", "storing"}

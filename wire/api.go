@@ -31,7 +31,7 @@ type Job struct {
 
 	Lease        string   `json:"lease,omitempty"`          // the fencing token, "l-…"
 	Devices      []string `json:"devices,omitempty"`        // only when there are several
-	Output       string   `json:"output,omitempty"`         // stored | storing | partial
+	Output       string   `json:"output,omitempty"`         // stored | partial: at its end, on its host
 	OutputBytes  *uint64  `json:"output_bytes,omitempty"`   // as the host stated it
 	LateExitCode *int     `json:"late_exit_code,omitempty"` // truth after a terminal state
 	Origin       string   `json:"origin,omitempty"`         // job | agent | device | host | user
