@@ -21,6 +21,8 @@ type CopyRequest struct {
 	// Holes: damage is a gap like any other, for readers who have nobody else to
 	// ask.
 	Holes bool
+	// Whole: a copy that is not complete, or has gaps, is as good as none.
+	Whole bool
 }
 
 // CopySource is an opened copy. Its End is Complete if the copy is.
@@ -34,6 +36,7 @@ func (c CopyRequest) query() url.Values {
 	return url.Values{
 		"job": {strconv.FormatUint(c.Job, 10)}, "lease": {strconv.FormatUint(c.Lease, 10)},
 		"offset": {strconv.FormatInt(c.Offset, 10)}, "follow": {strconv.FormatBool(c.Follow)}, "holes": {strconv.FormatBool(c.Holes)},
+		"whole": {strconv.FormatBool(c.Whole)},
 	}
 }
 
@@ -47,7 +50,7 @@ func copyRequest(q url.Values) (c CopyRequest, err error) {
 	if c.Offset, err = strconv.ParseInt(q.Get("offset"), 10, 64); err != nil || c.Offset < 0 {
 		return c, badRequest("offset: %q is none", q.Get("offset"))
 	}
-	c.Follow, c.Holes = q.Get("follow") == "true", q.Get("holes") == "true"
+	c.Follow, c.Holes, c.Whole = q.Get("follow") == "true", q.Get("holes") == "true", q.Get("whole") == "true"
 	return c, nil
 }
 

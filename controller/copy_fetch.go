@@ -42,8 +42,10 @@ func (k *copying) fetch(ctx context.Context, job uint64, tries int) bool {
 
 func (k *copying) fetchFrom(ctx context.Context, store *copies.Store, row *model.Job, tries int) (progress bool, err error) {
 	key := copies.Key{Job: row.Number, Lease: row.Lease}
-	from := int64(0)
-	if state, ok := store.State(row.Number); ok && state.Lease == row.Lease && !state.Damaged {
+	state, held := store.State(row.Number)
+	held = held && state.Lease == row.Lease
+	damaged, from := held && state.Damaged, int64(0)
+	if held && !damaged {
 		from = state.Length
 	}
 	if allOf(row, from) {
@@ -54,18 +56,35 @@ func (k *copying) fetchFrom(ctx context.Context, store *copies.Store, row *model
 		defer w.Close()
 		return true, k.complete(w, row)
 	}
-	// Before the copy is begun, or a damaged one given up.
-	conn, fromHost, err := k.source(ctx, key, row, from, tries)
+	// A damaged copy is not given up for one that may have less.
+	want := api.CopyRequest{Job: key.Job, Lease: key.Lease, Offset: from, Whole: damaged && !state.Gaps && row.State.Terminal()}
+	conn, fromHost, err := k.source(ctx, want, row, tries)
 	if err != nil {
 		return false, err
 	}
-	w, err := store.Begin(key)
-	if err != nil {
-		conn.Close()
-		return false, err
+	var w *copies.Writing
+	begin := func() (err error) { w, err = store.Begin(key); return err }
+	defer func() {
+		if w != nil {
+			w.Close()
+		}
+	}()
+	if !damaged {
+		if err := begin(); err != nil {
+			conn.Close()
+			return false, err
+		}
 	}
-	defer w.Close()
 	sink := relay.SinkFunc(func(ctx context.Context, record relay.Record) error {
+		if w == nil {
+			// What is left of a damaged copy is given up only for bytes.
+			if _, ok := record.(relay.Data); !ok {
+				return errNoSource
+			}
+			if err := begin(); err != nil {
+				return err
+			}
+		}
 		if data, ok := record.(relay.Data); ok {
 			if err := k.pace.wait(ctx, len(data.Bytes)); err != nil {
 				return err
@@ -75,7 +94,7 @@ func (k *copying) fetchFrom(ctx context.Context, store *copies.Store, row *model
 	})
 	next, end, err := relay.Receive(ctx, conn, from, sink)
 	progress = next > from
-	if row = k.c.machine.View().Job(row.Number); row == nil || row.Lease != key.Lease {
+	if row = k.c.machine.View().Job(row.Number); row == nil || row.Lease != key.Lease || w == nil {
 		return progress, err
 	}
 	if err == nil && fromHost && end.Complete && row.State.Terminal() && row.OutputKnown && int64(row.OutputLength) > next {
@@ -102,7 +121,7 @@ func (k *copying) complete(w *copies.Writing, row *model.Job) error {
 // source opens a link to somebody who may have more of an output: the host for
 // a leader, the leader for the others. When a job has ended and that brings
 // nothing, others are asked in turn.
-func (k *copying) source(ctx context.Context, key copies.Key, row *model.Job, from int64, tries int) (conn relay.Conn, host bool, err error) {
+func (k *copying) source(ctx context.Context, want api.CopyRequest, row *model.Job, tries int) (conn relay.Conn, host bool, err error) {
 	leader := k.c.Leader()
 	var nodes []string
 	attached := leader.Self && k.c.hub.Attached(row.Host)
@@ -126,11 +145,12 @@ func (k *copying) source(ctx context.Context, key copies.Key, row *model.Job, fr
 	ctx, cancel := context.WithTimeout(ctx, dialWithin)
 	defer cancel()
 	if node == "" {
-		conn, err := k.c.openSpool(ctx, row, from, true)
+		conn, err := k.c.openSpool(ctx, row, want.Offset, true)
 		return conn, true, err
 	}
 	// Only a leader is followed, and follows nobody but a host.
-	conn, err = k.c.peerClient.Copy(ctx, node, api.CopyRequest{Job: key.Job, Lease: key.Lease, Offset: from, Follow: node == leader.ID})
+	want.Follow = node == leader.ID
+	conn, err = k.c.peerClient.Copy(ctx, node, want)
 	return conn, false, err
 }
 

@@ -23,6 +23,9 @@ func (c *Controller) Copy(ctx context.Context, r api.CopyRequest) (api.CopySourc
 	if store == nil {
 		return nil, fmt.Errorf("copy of %s: %w", model.JobID(r.Job), copies.ErrNone)
 	}
+	if state, ok := store.State(key.Job); r.Whole && !(ok && state.Complete && !state.Gaps) {
+		return nil, fmt.Errorf("whole copy of %s: %w", model.JobID(r.Job), copies.ErrNone)
+	}
 	source, err := store.Open(key, r.Offset, copies.Mode{Follow: r.Follow, Holes: r.Holes})
 	if err != nil {
 		return nil, fmt.Errorf("copy of %s: %w", model.JobID(r.Job), err)

@@ -106,6 +106,44 @@ func TestAGapIsAsShortAsThatOfAnyCopy(t *testing.T) {
 	})
 }
 
+// A copy with a turned bit was given up for whatever there was elsewhere, be it
+// far less.
+func TestADamagedCopyIsKeptUntilThereIsAWholeOne(t *testing.T) {
+	bounds := func(id string, _ *ctl.Config, deps *ctl.Deps) {
+		if id != "c1" {
+			deps.CopyBytes = spool.MinBound
+		}
+	}
+	inFleetOf(t, bounds, func(t *testing.T, f *fleet) {
+		job := f.run("box:gpu0")
+		want := much("first")
+		f.box.Print(job, want)
+		f.box.Exit(job, 0)
+		f.copied(3, 1)
+		c1 := f.nodes[0]
+		segments, err := filepath.Glob(filepath.Join(c1.Dir(), "output", fmt.Sprint(job), "*.seg"))
+		if err != nil || len(segments) != 1 {
+			t.Fatal(segments, err)
+		}
+		raw, err := os.ReadFile(segments[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		raw[len(raw)*9/10] ^= 1
+		if err := os.WriteFile(segments[0], raw, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		f.box.Stop()
+		time.Sleep(7 * time.Minute) // it is written off
+		for range 3 {
+			if got, _ := f.logs(f.leader(), job); len(got) < len(want)/2 {
+				t.Errorf("%d bytes of %d", len(got), len(want))
+			}
+			time.Sleep(5 * time.Minute)
+		}
+	})
+}
+
 // The limit is taken up by jobs that run: what is large is refused, what is
 // small still fits, and each time the alarm was raised and taken back.
 func TestACopyLimitThatIsReachedIsToldOnce(t *testing.T) {
