@@ -182,7 +182,7 @@ func (a *agent) orderKill(o wire.Order) wire.OrderAck {
 		return wire.OrderAck{Code: wire.OrderFailed, Message: err.Error()}
 	}
 	a.at(atKillFenced)
-	return a.settled(j, wire.Outcome{End: uint8(command.EndKilled), Reason: reason, Origin: originOfKill(reason), OutputKnown: true})
+	return a.settled(j, wire.Outcome{End: uint8(command.EndKilled), Reason: reason, Origin: a.originOfKill(j, reason), OutputKnown: true})
 }
 
 func (a *agent) orderExtend(o wire.Order) wire.OrderAck {
@@ -283,5 +283,9 @@ func (a *agent) outcomeOf(j *job, h *shim.Handle) wire.Outcome {
 		a.log.Error("result of a job cannot be read; its device waits for a person", "job", j.job, "lease", j.lease, "error", err)
 		return lostRecord(err.Error())
 	}
-	return outcomeOf(j, result)
+	o := outcomeOf(j, result)
+	if result.Outcome == shim.Killed {
+		o.Origin = a.originOfKill(j, result.Reason)
+	}
+	return o
 }

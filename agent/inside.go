@@ -1,9 +1,11 @@
 package agent
 
 import (
+	"path/filepath"
 	"slices"
 	"strings"
 
+	"rcd/agent/shim"
 	"rcd/model"
 	"rcd/wire"
 )
@@ -31,6 +33,52 @@ func holdIn(env []string) uint64 {
 // reasonHoldEnded is why a job inside a hold is ended with it, in the lease
 // table's words.
 func reasonHoldEnded(hold uint64) string { return "hold " + model.JobID(hold) + " ended" }
+
+// originOfKill is originOfKill for a job that may have been ended with its hold:
+// where the box has ended that, it has ended the job too, and nobody wished for it.
+func (a *agent) originOfKill(j *job, reason string) uint8 {
+	if j.hold != 0 && reason == reasonHoldEnded(j.hold) {
+		switch origin := model.Origin(a.holdEnd(j).Origin); origin {
+		case model.OriginAgent, model.OriginDevice, model.OriginHost:
+			return uint8(origin)
+		}
+	}
+	return originOfKill(reason)
+}
+
+// holdEnd is the outcome of the hold that a job runs inside, zero if there is none
+// yet. The hold may have been told already: its record is kept for as long as the
+// job is there.
+func (a *agent) holdEnd(j *job) wire.Outcome {
+	k := key{j.hold, j.lease}
+	a.mu.Lock()
+	hold := a.jobs[k]
+	if hold != nil && hold.outcome != nil {
+		defer a.mu.Unlock()
+		return *hold.outcome
+	}
+	var h *shim.Handle
+	if hold != nil {
+		h = hold.handle
+	}
+	a.mu.Unlock()
+	if hold == nil {
+		hold = a.newJob(k, nil)
+		var o wire.Outcome
+		if readRecord(filepath.Join(hold.dir, outcomeFile), kindOutcome, &o) == nil {
+			return o
+		}
+		if h = a.ran(hold); h != nil {
+			defer h.Close()
+		}
+	}
+	if h != nil {
+		if r, err := h.Result(); err == nil {
+			return outcomeOf(hold, r)
+		}
+	}
+	return wire.Outcome{}
+}
 
 // use is how far a job has come with its devices.
 type use uint8

@@ -218,7 +218,7 @@ func (a *agent) cancelled(j *job, reason string) {
 	if _, err := a.raise(j); err != nil {
 		a.log.Error("fence not raised for a job that was killed before it began", "job", j.job, "error", err)
 	}
-	a.settle(j, wire.Outcome{End: uint8(command.EndKilled), Reason: reason, Origin: originOfKill(reason), OutputKnown: true})
+	a.settle(j, wire.Outcome{End: uint8(command.EndKilled), Reason: reason, Origin: a.originOfKill(j, reason), OutputKnown: true})
 }
 
 // drop forgets a job whose lease a later one has overtaken while it waited.
