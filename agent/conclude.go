@@ -64,7 +64,7 @@ func (a *agent) conclude(j *job, o wire.Outcome, keep bool) {
 	}
 	a.at(atChecked)
 	if !keep {
-		a.starts.weigh(&o)
+		a.starts.weigh(j, &o, j.handle != nil)
 		a.finish(j, o)
 		return
 	}

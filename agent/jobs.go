@@ -153,7 +153,7 @@ func (a *agent) finishLocked(j *job, o wire.Outcome) {
 // the outcome stands for as long as this process does.
 func (a *agent) settle(j *job, o wire.Outcome) {
 	o.Job, o.Lease = j.job, j.lease
-	a.starts.weigh(&o)
+	a.starts.weigh(j, &o, j.handle != nil)
 	err := os.MkdirAll(j.dir, 0o700)
 	if err == nil {
 		err = writeRecord(filepath.Join(j.dir, outcomeFile), kindOutcome, o)

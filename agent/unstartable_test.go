@@ -45,3 +45,38 @@ func TestAHostThatStartsNothingLeavesThePool(t *testing.T) {
 	}
 	fit(run(good, "true"))
 }
+
+// TestAHostIsJudgedByWhatItTriedToStart: a job that is ended before it begins has
+// not shown that the host can start any.
+func TestAHostIsJudgedByWhatItTriedToStart(t *testing.T) {
+	a := newTestAgent(t, testConfig(dataDir(t), newControl(t)))
+	a.deps.Exec = "/no/such/rcd"
+	for n := uint64(1); n < unstartableAfter; n++ {
+		a.Order(context.Background(), order(wire.OrderStart, n, n, "true"))
+		a.awaitOutcome(t, key{n, n})
+	}
+	a.Order(context.Background(), order(wire.OrderKill, 8, 8, "true"))
+	a.awaitOutcome(t, key{8, 8})
+	a.Order(context.Background(), order(wire.OrderStart, 9, 9, "true"))
+	if o := a.awaitOutcome(t, key{9, 9}); !strings.Contains(o.Survivors, "could not be started on this host") {
+		t.Errorf("the device stays in the pool: %q", o.Survivors)
+	}
+}
+
+// TestAHoldOnAHostThatStartsNothingTakesItsDeviceOutOnce: else each job inside
+// makes the device's reason longer, or another one.
+func TestAHoldOnAHostThatStartsNothingTakesItsDeviceOutOnce(t *testing.T) {
+	a := newTestAgent(t, testConfig(dataDir(t), newControl(t)))
+	a.start1(t, holdOrder(1))
+	a.deps.Exec = "/no/such/rcd"
+	var told []string
+	for job := uint64(2); job < 2*unstartableAfter+2; job++ {
+		a.Order(context.Background(), insideOrder(wire.OrderStart, job, "true"))
+		if o := a.awaitOutcome(t, key{job, 1}); o.Survivors != "" {
+			told = append(told, o.Survivors)
+		}
+	}
+	if len(told) != 1 || !strings.Contains(told[0], "could not be started on this host") {
+		t.Errorf("told %d times: %q", len(told), told)
+	}
+}
