@@ -48,6 +48,7 @@ func TestARepeatedStartInsideAHoldNeverStartsTwice(t *testing.T) {
 	if ack := a.Order(context.Background(), start); ack.Code != "" || ack.Job == nil || ack.Job.Phase != wire.PhaseRunning {
 		t.Errorf("ack while it runs %+v", ack)
 	}
+	eventually(t, "it has said that it ran", func() bool { return lines(runs) == 1 })
 	a.Order(context.Background(), order(wire.OrderKill, 2, 1))
 	a.awaitOutcome(t, key{2, 1})
 	a.Acked(wire.OutcomeAck{Job: 2, Lease: 1})
@@ -55,7 +56,6 @@ func TestARepeatedStartInsideAHoldNeverStartsTwice(t *testing.T) {
 		t.Errorf("ack after the ack %+v", ack)
 	}
 	// Its record is lost, and the agent another one.
-	eventually(t, "all of it in the record", func() bool { return lines(runs) == 1 })
 	b := newTestAgent(t, config)
 	b.Acked(wire.OutcomeAck{Job: 2, Lease: 1})
 	if err := os.RemoveAll(filepath.Join(config.DataDir, jobsDir, "2-1")); err != nil {
