@@ -6,11 +6,8 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"strings"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"rcd/agent/probe"
 	"rcd/agent/proc"
@@ -41,21 +38,13 @@ func runProbe(ctx context.Context, path string, limit int) probe.Run {
 		return probe.Run{Err: fmt.Errorf("run it: %w", err)}
 	}
 	defer problem.Close()
-	cmd := exec.Command(path)
-	cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr = "/", probeEnvironment(), outEnd, problemEnd
-	cmd.SysProcAttr = &unix.SysProcAttr{Setsid: true}
-	err = cmd.Start()
+	running, err := launch(ctx, path, probeEnvironment(), outEnd, problemEnd)
 	outEnd.Close()
 	problemEnd.Close()
 	if err != nil {
 		return probe.Run{Err: fmt.Errorf("run it: %w", err)}
 	}
-	root, _ := proc.Identify(cmd.Process.Pid) // there, for nobody has waited for it
-	p := &probeProcess{tree: proc.Target{Root: root}, exited: make(chan struct{})}
-	go func() {
-		p.err = cmd.Wait()
-		close(p.exited)
-	}()
+	p := &probeProcess{program: running, tree: proc.Target{Root: running.root}}
 	printed, tail := make(chan []byte, 1), make(chan string, 1)
 	full := make(chan struct{})
 	go func() {
@@ -87,16 +76,15 @@ func runProbe(ctx context.Context, path string, limit int) probe.Run {
 		}
 	}
 	if run.Left != nil {
-		run.Err = errors.Join(run.Err, fmt.Errorf("process %d or what it started cannot be ended", root.PID))
+		run.Err = errors.Join(run.Err, fmt.Errorf("process %d or what it started cannot be ended", p.root.PID))
 	}
 	return run
 }
 
-// probeProcess is one that runs. err is good once exited is closed.
+// probeProcess is a probe that runs.
 type probeProcess struct {
-	tree   proc.Target
-	exited chan struct{}
-	err    error
+	*program
+	tree proc.Target
 }
 
 // end kills what is left of the tree. nil if it was seen empty, else what tells

@@ -94,6 +94,22 @@ func TestAProbesWordAndItsFailures(t *testing.T) {
 	}
 }
 
+// Whoever installs a probe may have it open for a moment yet.
+func TestAProbeThatIsJustBeingWrittenIsWaitedFor(t *testing.T) {
+	path := probeFile(t, t.TempDir(), "probe", "echo a=b")
+	writer, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	timer := time.AfterFunc(50*time.Millisecond, func() { writer.Close() })
+	defer timer.Stop()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	if r := runProbe(ctx, path, 100); r.Err != nil || string(r.Output) != "a=b\n" {
+		t.Errorf("%q, %v", r.Output, r.Err)
+	}
+}
+
 func TestNothingOfAProbeOutlivesIt(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -3,15 +3,10 @@ package agent
 import (
 	"context"
 	"crypto/rand"
-	"errors"
 	"fmt"
 	"maps"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"rcd/agent/proc"
@@ -25,8 +20,6 @@ const (
 	// scriptMark is the environment variable that tells one run's processes from
 	// everybody else's.
 	scriptMark = "RC_RUN_MARK"
-	// scriptBusy bounds the wait for whoever is just writing the script.
-	scriptBusy = 5 * time.Second
 )
 
 // What a script is run for: its RC_EVENT.
@@ -94,80 +87,37 @@ func (s *scripts) run(ctx context.Context, x script) scriptEnd {
 	mark := rand.Text()
 	forget := s.record(x, mark)
 	s.runs(mark, target(proc.ID{}, mark)) // before there is anything to be taken for a survivor
-	cmd, err := s.start(ctx, x, mark, pipe)
+	stdout := pipe
+	if !x.stdout {
+		stdout = nil
+	}
+	p, err := launch(ctx, x.path, append(s.environment(x), scriptMark+"="+mark), stdout, pipe)
 	_ = pipe.Close()
 	if err != nil {
 		forget()
 		return scriptEnd{failure: err.Error()}
 	}
-	root, err := proc.Identify(cmd.Process.Pid) // there, for nobody has waited for it
-	if err != nil {
-		s.log.Warn("a script that was just started is known by its mark alone", "script", x.path, "error", err)
+	if p.root.Zero() {
+		s.log.Warn("a script that was just started is known by its mark alone", "script", x.path)
 	}
-	s.runs(mark, target(root, mark))
-	// A process that hangs in the kernel is never reaped: then this goroutine is
-	// left behind, as there is nothing to wait for.
-	exited := make(chan struct{})
-	go func() {
-		_ = cmd.Wait() // the state says it
-		close(exited)
-	}()
+	s.runs(mark, target(p.root, mark))
 	var end scriptEnd
 	select {
-	case <-exited:
+	case <-p.exited:
 	case <-ctx.Done():
 		end.failure = context.Cause(ctx).Error()
-		if end.left = ended(context.WithoutCancel(ctx), target(root, mark)); end.left == "" {
-			<-exited
+		if end.left = ended(context.WithoutCancel(ctx), target(p.root, mark)); end.left == "" {
+			<-p.exited
 		}
 	}
-	if end.failure == "" && !cmd.ProcessState.Success() {
-		end.failure = fmt.Sprintf("exited %d", exitCode(cmd))
+	if end.failure == "" {
+		end.failure = p.failure()
 	}
 	if end.left == "" {
 		forget()
 	}
 	end.tail = said.end()
 	return end
-}
-
-// start starts the main process of a run in a session of its own, with out as
-// its stderr.
-func (s *scripts) start(ctx context.Context, x script, mark string, out *os.File) (*exec.Cmd, error) {
-	path, err := filepath.Abs(x.path)
-	if err != nil {
-		return nil, err
-	}
-	for deadline := time.Now().Add(scriptBusy); ; pause(ctx, scriptBusy/100) {
-		if ctx.Err() != nil {
-			return nil, fmt.Errorf("not run: %w", context.Cause(ctx))
-		}
-		cmd := &exec.Cmd{
-			Path: path, Args: []string{path}, Dir: "/", Env: append(s.environment(x), scriptMark+"="+mark),
-			Stderr: out, SysProcAttr: &syscall.SysProcAttr{Setsid: true},
-		}
-		if x.stdout {
-			cmd.Stdout = out
-		}
-		if err := cmd.Start(); !errors.Is(err, syscall.ETXTBSY) || time.Now().After(deadline) {
-			return cmd, err
-		}
-	}
-}
-
-func pause(ctx context.Context, d time.Duration) {
-	select {
-	case <-time.After(d):
-	case <-ctx.Done():
-	}
-}
-
-// exitCode is the script's own, or 128 + the signal that ended it.
-func exitCode(cmd *exec.Cmd) int {
-	if status, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); ok && status.Signaled() {
-		return 128 + int(status.Signal())
-	}
-	return cmd.ProcessState.ExitCode()
 }
 
 // environment is all that a script sees but for its mark: the same base as a
