@@ -56,7 +56,7 @@ func (a *agent) orderStart(o wire.Order) wire.OrderAck {
 	}
 	devices, missing := a.localDevices(o.Start.Devices)
 	j := a.newJob(k, devices)
-	j.hold, j.isHold = o.Start.Hold, model.JobKind(o.Start.Kind) == model.KindHold
+	j.hold = o.Start.Hold
 	if missing != "" {
 		return a.settled(j, wire.Outcome{End: uint8(command.EndStartFailed), ExitCode: startFailedCode(), Origin: uint8(model.OriginDevice),
 			Reason: fmt.Sprintf("start: device %s is not declared on this host; declare it in the agent's configuration", missing), OutputKnown: true})

@@ -19,7 +19,8 @@ import (
 const holdEnv = "RC_HOLD_ID"
 
 // holdIn returns the number of the hold in a job's environment, 0 for none. An
-// agent before protocol 4 let a submitter set it, so nothing is ended for it.
+// agent before protocol 4 let a submitter set it: it says something only beside a
+// job of that number and the same lease.
 func holdIn(env []string) uint64 {
 	for _, entry := range env {
 		if id, ok := strings.CutPrefix(entry, holdEnv+"="); ok {
@@ -52,6 +53,10 @@ func (a *agent) originOfKill(j *job, reason string) uint8 {
 func (a *agent) holdEnd(j *job) wire.Outcome {
 	k := key{j.hold, j.lease}
 	a.mu.Lock()
+	if j.holdOver != nil {
+		defer a.mu.Unlock()
+		return *j.holdOver
+	}
 	hold := a.jobs[k]
 	if hold != nil && hold.outcome != nil {
 		defer a.mu.Unlock()
@@ -177,11 +182,9 @@ func (a *agent) shared(j *job) bool {
 // endInside ends what runs inside a hold that is over. The lease table asks for
 // the same; the host need not wait for it. The caller holds mu.
 func (a *agent) endInside(j *job) {
-	if !j.isHold {
-		return
-	}
 	for _, other := range a.jobs {
-		if other != j && other.lease == j.lease {
+		if other.hold == j.job && other.lease == j.lease {
+			other.holdOver = j.outcome
 			a.kill(other, reasonHoldEnded(j.job))
 		}
 	}

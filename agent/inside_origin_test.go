@@ -2,6 +2,8 @@ package agent
 
 import (
 	"context"
+	"os"
+	"path/filepath"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -60,6 +62,24 @@ func TestAJobThatEndsWithItsHoldSaysWhoseDoingThatIs(t *testing.T) {
 		a.awaitOutcome(t, key{1, 1})
 		a.Acked(wire.OutcomeAck{Job: 1, Lease: 1})
 		check(t, a, 2, model.OriginAgent)
+	})
+	t.Run("its record was lost and that was told", func(t *testing.T) {
+		config := testConfig(dataDir(t), newControl(t))
+		a := newTestAgent(t, config)
+		a.start1(t, holdOrder(1))
+		a.start1(t, insideOrder(wire.OrderStart, 2, sh("exec 2>/dev/null; trap '' TERM; echo up; while :; do sleep 0.05; done")...))
+		killShim(t, a)
+		a.awaitOutcome(t, key{1, 1})
+		spec := filepath.Join(a.dirOf(key{1, 1}), "spec.cbor")
+		if err := os.WriteFile(spec, []byte("rubbish"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		b := newTestAgent(t, config)
+		if o := b.awaitOutcome(t, key{1, 1}); o.Survivors == "" {
+			t.Errorf("the hold: %+v", o)
+		}
+		b.Acked(wire.OutcomeAck{Job: 1, Lease: 1})
+		check(t, b, 2, model.OriginHost)
 	})
 	t.Run("its device was not acquired", func(t *testing.T) {
 		b := newHooked(t, 0, untilThere("go")+"; exit 1", "")

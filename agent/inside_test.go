@@ -218,7 +218,7 @@ func TestOfThoseThatEndTogetherOneLooksAtTheDevices(t *testing.T) {
 		var jobs []*job
 		for n := range uint64(4) {
 			j := a.occupy(key{lease*10 + n, lease}, "gpu0")
-			j.isHold, j.use = n == 0, useNow
+			j.use = useNow
 			if n > 0 {
 				j.hold = lease * 10
 			}

@@ -38,7 +38,6 @@ func parseKey(name string) (key, bool) {
 type job struct {
 	key
 	hold    uint64   // the job number of the hold that it runs inside; 0: its lease is its own
-	isHold  bool     // as far as is known: its order or its spec says so
 	devices []string // names on this host
 	dir     string
 	faults  uint64        // that had been found when it was ordered
@@ -51,6 +50,8 @@ type job struct {
 	killing string        // why it is being ended; "" if it is not
 	handle  *shim.Handle  // nil until it has been started, or if it never is
 	outcome *wire.Outcome // once it has ended
+	// holdOver is the outcome of the hold, if that has ended while the job was here.
+	holdOver *wire.Outcome
 }
 
 func (a *agent) newJob(k key, devices []string) *job {
@@ -59,7 +60,7 @@ func (a *agent) newJob(k key, devices []string) *job {
 
 // described takes over what a job's spec says of it.
 func (j *job) described(spec shim.Spec) {
-	j.devices, j.hold, j.isHold = devicesIn(spec.Env), holdIn(spec.Env), spec.Kind == shim.KindHold
+	j.devices, j.hold = devicesIn(spec.Env), holdIn(spec.Env)
 }
 
 func (a *agent) dirOf(k key) string { return filepath.Join(a.config.DataDir, jobsDir, k.name()) }
