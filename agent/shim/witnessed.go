@@ -15,7 +15,7 @@ func (s *supervisor) witnessed(supervise func() Result) Result {
 	}
 	hold, err := place.Take(witness.Holder{Lease: s.order.Spec.Lease, Job: s.order.Spec.JobID})
 	if err != nil {
-		result := startFailed(s.dir, fmt.Errorf("witness: %w", err))
+		result := startFailed(s.dir, hostError{fmt.Errorf("witness: %w", err)})
 		if errors.Is(err, witness.ErrDouble) {
 			// Somebody is there who should not be: the device is not fit for the next lease either.
 			result.Unverified = clip(err.Error())

@@ -45,6 +45,9 @@ func TestEachLeaseOfASimulatedDeviceIsWitnessed(t *testing.T) {
 	if second.Outcome != StartFailed || second.Clean() || !strings.Contains(second.Reason, "gpu0 is in use by lease=3 job=j-7") {
 		t.Errorf("beside a hold: %+v", second)
 	}
+	if second.Cause != CauseHost {
+		t.Errorf("the blame for a device that is not free is on %q", second.Cause)
+	}
 	h.Kill("")
 	wantEnd(t, await(t, h), Killed, 143, "cancelled")
 	wantEnd(t, await(t, start(t, onDevice(job(t, "exit 0"), dir, 5))), Exited, 0, "")
