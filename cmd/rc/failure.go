@@ -145,21 +145,38 @@ func forPrograms(words []string) bool {
 			if i > 0 && words[i-1] == "--context" {
 				continue // its value
 			}
-			if verb = word; verb == "run" || verb == "exec" {
+			if verb = word; verb == "run" || verb == "exec" || verb == "hold" {
 				return false // they list nothing, and what follows may be the job's
 			}
 		case word == "--json":
 			asked = true
-		case word == "-o" || word == "--output":
-			next := append(words[i+1:], "")[0]
-			asked = isJSON(next) || verb == "devices" && (next == "" || strings.HasPrefix(next, "-"))
-		case strings.HasPrefix(word, "-o"):
-			asked = isJSON(strings.TrimPrefix(word[len("-o"):], "="))
 		case strings.HasPrefix(word, "--output="):
 			asked = isJSON(strings.TrimPrefix(word, "--output="))
+		case word == "--output" || strings.HasPrefix(shortTail(word), "o"):
+			value := strings.TrimPrefix(strings.TrimPrefix(shortTail(word), "o"), "=")
+			if next := append(words[i+1:], "")[0]; value == "" {
+				value = next
+				if verb == "devices" && (next == "" || strings.HasPrefix(next, "-")) {
+					value = formatJSON
+				}
+			}
+			asked = isJSON(value)
 		}
 	}
 	return asked
+}
+
+// switches are the short flags without a value, which may stand before another
+// one in the same word: -wo json.
+const switches = "fhqw"
+
+// shortTail is what a word of short flags ends in behind its switches, "" of any
+// other word.
+func shortTail(word string) string {
+	if !strings.HasPrefix(word, "-") || strings.HasPrefix(word, "--") {
+		return ""
+	}
+	return strings.TrimLeft(word[1:], switches)
 }
 
 func isJSON(output string) bool { return output == formatJSON || output == formatJSONL }

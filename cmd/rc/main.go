@@ -105,9 +105,10 @@ func run() int {
 }
 
 func newParser(c *cli, stdout, stderr io.Writer) (*kong.Kong, error) {
-	return kong.New(c, kong.Name("rc"), kong.Description(description),
+	options := []kong.Option{kong.Name("rc"), kong.Description(description),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoExpandSubcommands: true, WrapUpperBound: helpWidth}),
-		kong.Writers(stdout, stderr))
+		kong.Writers(stdout, stderr)}
+	return kong.New(c, append(options, afterEquals()...)...)
 }
 
 // helpWidth keeps help readable on wide screens.

@@ -3,6 +3,8 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"io"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -59,6 +61,13 @@ func TestErrorsGoOutAsTheOutputWould(t *testing.T) {
 		"jobs -o json":                       true,
 		"jobs -ojson":                        true,
 		"jobs -o=jsonl":                      true,
+		"jobs -wo json":                      true,
+		"cp -qojsonl a b:c:d":                true,
+		"cp -qo=json a b:c:d":                true,
+		"jobs -wo name":                      false,
+		"devices -wo":                        true,
+		"devices -wo name":                   false,
+		"hold a:b --session tool -o json":    false, // the command's
 		"jobs --output=json":                 true,
 		"jobs --output json -n 3":            true,
 		"jobs -o yaml":                       false,
@@ -70,6 +79,38 @@ func TestErrorsGoOutAsTheOutputWould(t *testing.T) {
 	} {
 		if got := forPrograms(strings.Fields(line)); got != want {
 			t.Errorf("rc %s: %v", line, got)
+		}
+	}
+}
+
+func TestEverySwitchMayStandBeforeAShortFlagWithAValue(t *testing.T) {
+	for _, verb := range grammar(t).Model.Leaves(true) {
+		for _, flag := range verb.Flags {
+			if flag.Short != 0 && verb.Name != "exec" && flag.IsBool() != strings.ContainsRune(switches, flag.Short) {
+				t.Errorf("rc %s: -%c is in the list of switches, or not: %v", verb.Name, flag.Short, switches)
+			}
+		}
+	}
+}
+
+func TestTheValueOfAShortFlagMayStandBehindAnEqualsSign(t *testing.T) {
+	for line, want := range map[string]func(c *cli) bool{
+		"jobs -o=json -n=50":    func(c *cli) bool { return c.Jobs.Output == "json" && c.Jobs.Limit == 50 },
+		"jobs -wo=json":         func(c *cli) bool { return c.Jobs.Output == "json" && c.Jobs.Watch },
+		"jobs -ojson -n50":      func(c *cli) bool { return c.Jobs.Output == "json" && c.Jobs.Limit == 50 },
+		"devices -o=wide":       func(c *cli) bool { return c.Devices.Output == "wide" },
+		"run -d=a:b -- t -d=x":  func(c *cli) bool { return c.Run.Device == "a:b" && slices.Contains(c.Run.Command, "-d=x") },
+		"run -d a:b t -n=1 -o=": func(c *cli) bool { return slices.Contains(c.Run.Command, "-n=1") && c.Run.Device == "a:b" },
+		"run -d a:b --cwd==x t": func(c *cli) bool { return c.Run.Cwd == "=x" },
+		"run --device=a:b -- t": func(c *cli) bool { return c.Run.Device == "a:b" },
+	} {
+		var c cli
+		parser, err := newParser(&c, io.Discard, io.Discard)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := parser.Parse(strings.Fields(line)); err != nil || !want(&c) {
+			t.Errorf("rc %s: error %v, %+v %+v", line, err, c.Jobs, c.Run)
 		}
 	}
 }
