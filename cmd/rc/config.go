@@ -37,15 +37,60 @@ type origins struct{ controllers, token, submitter, context string }
 // cluster is what a context names. The same keys at the top of the file are the
 // context of whoever has chosen none.
 type cluster struct {
-	Controller  string   `yaml:"controller"` // the ancestor's key; several are separated by commas
-	Controllers []string `yaml:"controllers"`
-	Token       string   `yaml:"token"`
-	Submitter   string   `yaml:"submitter"`
+	Controller  string    `yaml:"controller"` // the ancestor's key; several are separated by commas
+	Controllers addresses `yaml:"controllers"`
+	Token       string    `yaml:"token"`
+	Submitter   string    `yaml:"submitter"`
+}
+
+// addresses are those of controllers: a list, or one text as RC_CONTROLLER has
+// it.
+type addresses []string
+
+// UnmarshalYAML takes what the parser makes of addresses. Inside of braces it
+// takes [10.0.0.1:8080] for a list with a pair in it, which YAML says is a text.
+func (a *addresses) UnmarshalYAML(decode func(any) error) error {
+	var value any
+	if err := decode(&value); err != nil {
+		return err
+	}
+	list, many := value.([]any)
+	if !many {
+		list = []any{value}
+	}
+	*a = nil
+	for _, item := range list {
+		switch item := item.(type) {
+		case nil:
+			continue
+		case string:
+			*a = append(*a, splitAddresses(item)...)
+			continue
+		case map[string]any:
+			if text, ok := onePair(item); ok {
+				*a = append(*a, text)
+				continue
+			}
+		}
+		return errors.New("controllers is a list of addresses: [http://10.0.0.1:8080, http://10.0.0.2:8080]")
+	}
+	return nil
 }
 
 // addresses joins both keys, as RC_CONTROLLER writes them.
 func (c cluster) addresses() string {
 	return strings.Join(splitAddresses(strings.Join(append(slices.Clone(c.Controllers), c.Controller), ",")), ",")
+}
+
+// onePair is a map of one pair as the text that it was.
+func onePair(pairs map[string]any) (text string, ok bool) {
+	for key, value := range pairs {
+		switch value.(type) {
+		case string, uint64:
+			return fmt.Sprintf("%s:%v", key, value), len(pairs) == 1
+		}
+	}
+	return "", false
 }
 
 // configFile is the file's shape. Other programs may keep more in it.

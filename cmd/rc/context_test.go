@@ -55,6 +55,40 @@ func TestATokenIsNotSentToAnotherContextsCluster(t *testing.T) {
 	}
 }
 
+// The parser takes an address in a list inside of braces for a pair.
+func TestAddressesAreReadInEveryFormThatYAMLHas(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "config.yaml")
+	env := func(name string) string { return map[string]string{"RC_CONFIG": path}[name] }
+	for text, want := range map[string]string{
+		"[a:1, http://b:2]":               "a:1,http://b:2",
+		"a:1, b:2":                        "a:1,b:2",
+		"\n    - a:1\n    - http://b:2\n": "a:1,http://b:2",
+		"":                                "http://localhost:8080",
+		"{a: {b: 1}}":                     "",
+		"[{a: [1]}]":                      "",
+		"[5]":                             "",
+	} {
+		forms := []string{"controllers: " + text + "\n", "contexts:\n  x:\n    controllers: " + text + "\ncurrent-context: x\n"}
+		if !strings.Contains(text, "\n") && !strings.Contains(text, ", b") && text != "" {
+			forms = append(forms, "contexts: {x: {token: t, controllers: "+text+"}}\ncurrent-context: x\n",
+				"contexts:\n  x: {controllers: "+text+", token: t}\ncurrent-context: x\n")
+		}
+		for _, form := range forms {
+			if err := os.WriteFile(path, []byte(form), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			var said strings.Builder
+			got := strings.Join(loadConfig("", env, &said).controllers, ",")
+			switch {
+			case want == "" && !strings.Contains(said.String(), "controllers is a list of addresses"):
+				t.Errorf("%s: read as %s, said %q", form, got, said.String())
+			case want != "" && (got != want || said.String() != ""):
+				t.Errorf("%s: read as %s, want %s, said %q", form, got, want, said.String())
+			}
+		}
+	}
+}
+
 // The file says which names there are; a shell would run what it completes.
 func TestCompletionPutsNothingOnTheLineThatAShellWouldRun(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "config.yaml")

@@ -3,6 +3,7 @@ package yamlconf
 import (
 	"errors"
 	"fmt"
+	"reflect"
 	"strings"
 	"time"
 
@@ -86,6 +87,11 @@ func unmarshalDuration(d *time.Duration, data []byte) error {
 // located puts path and line before the parser's message and drops the excerpt
 // of the source that it would print below.
 func located(path string, file *ast.File, err error) error {
+	var mistyped *yaml.TypeError
+	if errors.As(err, &mistyped) {
+		return &Error{Path: path, Line: line(mistyped.Token),
+			What: fmt.Sprintf("here is %s, and %s is expected", formOf(mistyped.SrcType), formOf(mistyped.DstType))}
+	}
 	var parsed yaml.Error
 	if errors.As(err, &parsed) {
 		return &Error{Path: path, Line: line(parsed.GetToken()), What: strings.TrimSpace(parsed.GetMessage())}
@@ -95,6 +101,32 @@ func located(path string, file *ast.File, err error) error {
 		return &Error{Path: path, Line: onlyLineOf(file, duration.text), What: duration.Error()}
 	}
 	return fmt.Errorf("%s: %w", path, err)
+}
+
+// formOf says in words what has a type: whoever writes the file knows no Go.
+func formOf(t reflect.Type) string {
+	for t != nil && t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	if t == nil {
+		return "something else"
+	}
+	switch t.Kind() {
+	case reflect.Map, reflect.Struct:
+		return "a map of keys and values"
+	case reflect.Slice, reflect.Array:
+		return "a list"
+	case reflect.String:
+		return "a text"
+	case reflect.Bool:
+		return "true or false"
+	case reflect.Float32, reflect.Float64:
+		return "a number with a fraction"
+	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64,
+		reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
+		return "a whole number"
+	}
+	return "something else"
 }
 
 func line(t *token.Token) int {

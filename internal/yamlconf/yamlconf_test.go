@@ -72,6 +72,19 @@ func TestMistakesNameTheirLine(t *testing.T) {
 	}
 }
 
+func TestAMistakeInTheFormIsToldInWordsOfTheFile(t *testing.T) {
+	for text, want := range map[string]string{
+		"host: {a: s3cret}\n":        "f:1: here is a map of keys and values, and a text is expected",
+		"host: [s3cret]\n":           "f:1: here is a list, and a text is expected",
+		"host: a\nretries: [1]\n":    "f:2: here is a list, and a whole number is expected",
+		"host: a\nretries: {a: 1}\n": "f:2: here is a map of keys and values, and a whole number is expected",
+	} {
+		if err := Decode("f", []byte(text), &config{}); err == nil || err.Error() != want {
+			t.Errorf("%q: got %v, want %s", text, err, want)
+		}
+	}
+}
+
 func TestLooseIgnoresOnlyUnknownKeys(t *testing.T) {
 	var c config
 	if err := DecodeLoose("f", []byte("host: a\nlater: {x: 1}\n"), &c); err != nil || c.Host != "a" {
