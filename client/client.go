@@ -145,14 +145,30 @@ func parseNode(address string) (*node, error) {
 	u, err := url.Parse(text)
 	switch {
 	case err != nil || u.Host == "" || u.Hostname() == "":
-		return nil, fmt.Errorf("controller address %q is no URL; write it like http://host:8080 or host:8080", address)
+		return nil, fmt.Errorf("controller address %q is no URL; write it like http://host:8080 or host:8080", withoutSecrets(address))
 	case u.Scheme != "http" && u.Scheme != "https":
-		return nil, fmt.Errorf("controller address %q: %s is not spoken; use http or https", address, u.Scheme)
+		return nil, fmt.Errorf("controller address %q: %s is not spoken; use http or https", withoutSecrets(address), u.Scheme)
 	case u.User != nil || u.RawQuery != "" || u.Fragment != "":
-		return nil, fmt.Errorf("controller address %q: only scheme, host and port are allowed; a token belongs into RC_TOKEN", address)
+		return nil, fmt.Errorf("controller address %q: only scheme, host and port are allowed; a token belongs into RC_TOKEN", withoutSecrets(address))
 	}
 	u.Path = strings.TrimRight(u.Path, "/")
 	return &node{base: u.String(), url: u}, nil
+}
+
+// withoutSecrets is an address as a message may show it: a password or a token
+// in one is refused, and must not get into logs by that.
+func withoutSecrets(address string) string {
+	if i := strings.IndexAny(address, "?#"); i >= 0 {
+		address = address[:i+1] + "…"
+	}
+	before, rest := "", address
+	if i := strings.Index(address, "://"); i >= 0 {
+		before, rest = address[:i+len("://")], address[i+len("://"):]
+	}
+	if i := strings.LastIndex(rest, "@"); i >= 0 {
+		rest = "…" + rest[i:]
+	}
+	return before + rest
 }
 
 // label returns what to call the node in front of people.

@@ -38,6 +38,17 @@ func TestControllerAddresses(t *testing.T) {
 	}
 }
 
+func TestARefusedAddressIsShownWithoutWhatMayBeASecret(t *testing.T) {
+	for _, address := range []string{
+		"http://user:hunter2@box", "http://user:hunter2@box:8080/p", "user:hunter2@box:8080", "http://user:hun@ter2@box", "ftp://user:hunter2@box",
+		"http://user:hunter2@bo x", "http://hunter2@", "http://box/?token=hunter2", "http://box?hunter2", "http://box:8080#hunter2",
+	} {
+		if _, err := parseNode(address); err == nil || strings.Contains(err.Error(), "ter2") || !strings.Contains(err.Error(), "…") {
+			t.Errorf("%q: %v", address, err)
+		}
+	}
+}
+
 func TestEveryRequestCarriesTokenAndWritesARequestID(t *testing.T) {
 	bubble(t, func(t *testing.T, n *network) {
 		seen := map[string]string{}
