@@ -89,18 +89,24 @@ func failureOf(err error) failure {
 		return failure{Code: outage.Code(), Message: outage.Message(), Hint: outage.Hint(),
 			RetryAfter: seconds(outage.RetryAfter().Seconds()), RequestID: outage.RequestID}
 	case errors.As(err, &refusal):
-		return failure{Code: refusal.Code, Message: refusal.Message, Hint: hints[codeOf(err)],
+		hint := hints[codeOf(err)]
+		if refusal.Node == "" {
+			hint = "" // the client's own words, which say what to do
+		}
+		return failure{Code: refusal.Code, Message: refusal.Message, Hint: hint,
 			RetryAfter: seconds(refusal.RetryAfter.Seconds()), RequestID: refusal.RequestID}
+	case errors.Is(err, client.ErrNotFound):
+		return failure{Code: wire.CodeNotFound, Message: err.Error()}
 	}
 	return failure{Code: "failed", Message: err.Error()}
 }
 
-// hints say what to do about a refusal, by exit code; its message often says
-// more.
+// hints say what to do about a controller's refusal, by exit code; its message
+// often says more.
 var hints = map[int]string{
 	exitNotFound:  "rc jobs and rc devices list what there is",
 	exitForbidden: "rc whoami shows whom rc acts as and what the token allows",
-	exitBusy:      "ask again later, or leave out --no-wait to queue",
+	exitBusy:      "ask again later",
 }
 
 // sentence prints an error as "code: sentence". The layers around a refusal or

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
 	"rcd/client"
@@ -57,7 +56,7 @@ func (v *waitCmd) Run(a *app) error {
 		defer cancel()
 	}
 	err = w.wait(ctx)
-	var late []string
+	var late []lateJob
 	switch {
 	case err == nil:
 	case a.interrupted():
@@ -145,9 +144,34 @@ func (w *waiter) tell(job *wire.Job) {
 	}
 }
 
-// lastLook looks at the jobs once more after the deadline, and returns how each
-// fares that is not there yet.
-func (w *waiter) lastLook() (late []string) {
+// lateJob is how a job fares that is not there yet, and what to do next; or why
+// nobody knows.
+type lateJob struct {
+	how, next string
+	err       error
+}
+
+// say is what people are told.
+func (l lateJob) say() string {
+	if l.err != nil {
+		return l.how + ": " + sentence(l.err)
+	}
+	return l.how + ". " + l.next
+}
+
+// failure is what programs are told.
+func (l lateJob) failure() failure {
+	f := failure{Code: codeDeadline, Message: l.how, Hint: l.next}
+	if l.err != nil {
+		why := failureOf(l.err)
+		f.Message, f.Hint = l.how+": "+why.Message, why.Hint
+	}
+	return f
+}
+
+// lastLook looks at the jobs once more after the deadline, and returns those
+// that are not there yet.
+func (w *waiter) lastLook() (late []lateJob) {
 	ctx, cancel := context.WithTimeout(w.app.ctx, lastLook)
 	defer cancel()
 	for i, id := range w.verb.Jobs {
@@ -166,38 +190,47 @@ func (w *waiter) lastLook() (late []string) {
 			w.seen = append(w.seen, view)
 		case !known:
 			// Of the others there is none either.
-			return append(late, fmt.Sprintf("no word of job %s within %s: %s", id, w.verb.Timeout, sentence(err)))
+			return append(late, lateJob{how: fmt.Sprintf("no word of job %s within %s", id, w.verb.Timeout), err: err})
 		}
 		if err == nil && w.arrived(&view.Job) {
 			w.tell(&view.Job)
 			continue
 		}
-		late = append(late, fmt.Sprintf("job %s is still %s after %s%s", id, w.seen[i].Job.State, w.verb.Timeout, still(w.seen[i])))
+		where, next := still(w.seen[i])
+		late = append(late, lateJob{how: fmt.Sprintf("job %s is still %s after %s%s", id, w.seen[i].Job.State, w.verb.Timeout, where), next: next})
 	}
 	return late
 }
 
 // overdue ends rc wait at its deadline.
-func (w *waiter) overdue(late []string) error {
+func (w *waiter) overdue(late []lateJob) error {
 	if w.app.forPrograms {
-		w.app.report(failure{Code: codeDeadline, Message: strings.Join(late, "; ")}, "")
+		all := failure{Code: codeDeadline}
+		for i, job := range late {
+			f := job.failure()
+			if i > 0 {
+				f.Message, f.Hint = "; "+f.Message, "; "+f.Hint
+			}
+			all.Message, all.Hint = all.Message+f.Message, all.Hint+f.Hint
+		}
+		w.app.report(all, "")
 		return exitError(exitDeadline)
 	}
-	for _, text := range late {
-		w.app.say("%s", text)
+	for _, job := range late {
+		w.app.say("%s", job.say())
 	}
 	return exitError(exitDeadline)
 }
 
-// still says where a job is that has not arrived.
-func still(view *wire.JobView) string {
+// still says where a job is that has not arrived, and what to do next.
+func still(view *wire.JobView) (where, next string) {
 	job := &view.Job
 	if job.State != "queued" {
 		text := ", on " + job.DeviceID
 		if end := latestEnd(job); !end.IsZero() {
 			text += ", and ends by " + localTime(end)
 		}
-		return text + ". Go on: rc wait " + job.ID + "   End it: rc kill " + job.ID
+		return text, "Go on: rc wait " + job.ID + "   End it: rc kill " + job.ID
 	}
 	text := ""
 	if view.QueuePosition > 0 {
@@ -209,7 +242,7 @@ func still(view *wire.JobView) string {
 			text += "; " + untilWhen(view.Waiting.ExpectedStart)
 		}
 	}
-	return text + ". Go on: rc wait " + job.ID + "   Cancel it: rc kill " + job.ID
+	return text, "Go on: rc wait " + job.ID + "   Cancel it: rc kill " + job.ID
 }
 
 // exitCode is that of jobs that have all arrived.
