@@ -42,7 +42,7 @@ var (
 	fence  = regexp.MustCompile("(?ms)^```[a-z]*\n(.*?)^```")
 	inline = regexp.MustCompile("`((?:rc|rcd) [^`]+)`")
 	// program is how a line of a block begins when it is a command.
-	program = regexp.MustCompile(`^(rc|rcd|go|export|\./[a-z/]+) `)
+	program = regexp.MustCompile(`^(CGO_ENABLED=0 )?(rc|rcd|go|export|\./[a-z/]+) `)
 )
 
 // commands lists every command that a document shows, continued lines joined
@@ -80,15 +80,16 @@ const insideTest = "inside_test.go"
 
 // elsewhere are commands that other tests run, and which.
 var elsewhere = map[string]string{
-	"./scripts/demo":                      "TestDemoRuns",
-	"./scripts/test":                      "is what runs this test",
-	"go build -o bin/ ./cmd/rc ./cmd/rcd": "TestMain builds both",
-	"./bin/rcd dev":                       "TestDevNamesEveryProcessAndRestartsNone",
-	"rcd dev":                             "TestDevNamesEveryProcessAndRestartsNone",
-	"rc logs -f j-48213":                  "cmd/rc: testdata/logs.txtar",
-	"rc kill j-48213":                     "cmd/rc: testdata/run_interrupt.txtar",
-	"rc run --tty":                        terminalTest,
-	"rc run --tty -d box:gpu0":            terminalTest,
+	"./scripts/demo": "TestDemoRuns",
+	"./scripts/test": "is what runs this test",
+	"CGO_ENABLED=0 go build -o bin/ ./cmd/rc": "cmd/rc: TestRcIsOneStaticBinary",
+	"go build -o bin/ ./cmd/rcd":              "TestMain builds both",
+	"./bin/rcd dev":                           "TestDevNamesEveryProcessAndRestartsNone",
+	"rcd dev":                                 "TestDevNamesEveryProcessAndRestartsNone",
+	"rc logs -f j-48213":                      "cmd/rc: testdata/logs.txtar",
+	"rc kill j-48213":                         "cmd/rc: testdata/run_interrupt.txtar",
+	"rc run --tty":                            terminalTest,
+	"rc run --tty -d box:gpu0":                terminalTest,
 	"rc run --tty -d box:gpu0 --detach-timeout 2h -- python": terminalTest,
 	"rc attach":                                     terminalTest,
 	"rc attach --take-over":                         terminalTest,
