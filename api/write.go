@@ -1,10 +1,8 @@
 package api
 
 import (
-	"bytes"
 	"context"
 	"crypto/sha256"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -207,19 +205,6 @@ func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	// Left behind, it would end the connection while it is served.
 	_ = control.SetReadDeadline(time.Time{})
 	return body, nil
-}
-
-// decodeBody reads the first JSON value of a body; fields it does not know are
-// ignored, as the ancestor did.
-func decodeBody(body []byte, into any) error {
-	err := json.NewDecoder(bytes.NewReader(body)).Decode(into)
-	if errors.Is(err, io.EOF) {
-		return badRequest("the request has no body; send a JSON object")
-	}
-	if err != nil {
-		return badRequest("the request body is not the JSON this route takes: %v", err)
-	}
-	return nil
 }
 
 // propose puts a command into the log of this node, which leads, and returns
