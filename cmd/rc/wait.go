@@ -144,6 +144,10 @@ func (w *waiter) tell(job *wire.Job) {
 	}
 }
 
+// lateBy bounds how long after its deadline rc wait ends: what it would look for
+// longer it has mostly seen before.
+const lateBy = time.Second
+
 // lateJob is how a job fares that is not there yet, and what to do next; or why
 // nobody knows.
 type lateJob struct {
@@ -172,7 +176,7 @@ func (l lateJob) failure() failure {
 // lastLook looks at the jobs once more after the deadline, and returns those
 // that are not there yet.
 func (w *waiter) lastLook() (late []lateJob) {
-	ctx, cancel := context.WithTimeout(w.app.ctx, lastLook)
+	ctx, cancel := context.WithTimeout(w.app.ctx, lateBy)
 	defer cancel()
 	for i, id := range w.verb.Jobs {
 		known := i < len(w.seen)
