@@ -202,10 +202,18 @@ type runner struct {
 
 // submit sets r.job.
 func (r *runner) submit(o client.SubmitOptions) error {
-	job, err := r.client.Submit(r.app.ctx, o)
+	ctx := r.app.ctx
+	if r.timeout > 0 && r.hold == "" {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadline(ctx, r.begun.Add(r.timeout))
+		defer cancel()
+	}
+	job, err := r.client.Submit(ctx, o)
 	switch {
 	case err != nil && r.app.interrupted():
-		return r.takeBack(o, err)
+		return r.takeBack(o, err, "interrupted", exitInterrupted)
+	case errors.Is(err, client.ErrUnreachable) && ctx.Err() != nil:
+		return r.takeBack(o, err, "no controller took it within "+r.timeout.String(), exitDeadline)
 	case errors.Is(err, client.ErrNoDevice):
 		return busyError(r.target + " is busy and could not be queued; try again later, or leave out --no-wait to queue")
 	case err != nil:

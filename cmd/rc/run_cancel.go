@@ -72,14 +72,14 @@ func (r *runner) cancelIfQueued(ctx context.Context) (asked bool, err error) {
 	return r.giveUp(ctx)
 }
 
-// takeBack ends rc after Ctrl-C in the middle of a submit. If the job may exist
-// nobody knows its ID, so it is submitted once more under the same request ID,
-// which tells, and then ended.
-func (r *runner) takeBack(o client.SubmitOptions, err error) error {
+// takeBack ends rc in the middle of a submit, after Ctrl-C or at its deadline. If
+// the job may exist nobody knows its ID, so it is submitted once more under the
+// same request ID, which tells, and then ended.
+func (r *runner) takeBack(o client.SubmitOptions, err error, why string, code int) error {
 	var outage *client.OutageError
 	if errors.As(err, &outage) && !outage.Unknown {
-		r.app.say("interrupted; nothing was submitted%s", r.holdGoesOn())
-		return exitError(exitInterrupted)
+		r.app.say("%s; nothing was submitted%s", why, r.holdGoesOn())
+		return exitError(code)
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.app.ctx), lastLook)
 	defer cancel()
@@ -89,13 +89,13 @@ func (r *runner) takeBack(o client.SubmitOptions, err error) error {
 	}
 	switch {
 	case r.job != nil && (asked || err == nil):
-		r.app.say("interrupted; %s%s", becameOf(r.job), r.holdGoesOn())
+		r.app.say("%s; %s%s", why, becameOf(r.job), r.holdGoesOn())
 	case r.job != nil:
-		r.app.say("interrupted; job %s may be queued or running. Look: %s   End it: rc kill %s", r.job.ID, r.look(), r.job.ID)
+		r.app.say("%s; job %s may be queued or running. Look: %s   End it: rc kill %s", why, r.job.ID, r.look(), r.job.ID)
 	default:
-		r.app.say("interrupted; the job may have been submitted. Look: rc jobs --submitter %s", r.submitter)
+		r.app.say("%s; the job may have been submitted. Look: rc jobs --submitter %s", why, r.submitter)
 	}
-	return exitError(exitInterrupted)
+	return exitError(code)
 }
 
 // priority is an int flag whose value may begin with a minus.
