@@ -191,6 +191,9 @@ func (s *stream) enqueue() any {
 			spec.Priority = 11
 		}
 		b.Jobs = append(b.Jobs, spec)
+		if spec.Hold != 0 && s.one(30) {
+			b.Jobs = slices.Repeat([]command.JobSpec{spec}, maxInside+1)
+		}
 	}
 	return b
 }
