@@ -63,7 +63,8 @@ func (s *server) release(ctx context.Context, c *call) (reply, error) {
 	return s.onJob(ctx, c, func(job *model.Job) any {
 		return &command.LeaseRelease{
 			Job: job.Number, By: in.Submitter, Admin: c.who.Role == RoleAdmin, Force: in.Force,
-			Detached: job.State.Active() && !s.backend.Attached(job.Host),
+			// Of a hold that has ended what ran inside may still be on its host.
+			Detached: job.Host != "" && !s.backend.Attached(job.Host),
 		}
 	})
 }

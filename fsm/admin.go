@@ -16,7 +16,7 @@ func (t *txn) deviceClear(b *command.DeviceClear) answer {
 	case d.State != model.DeviceUnhealthy:
 		return refuse(command.DeviceNotCleared, "%s is %s, not in quarantine; there is nothing to clear.", d.ID, d.State)
 	case d.Lease != 0:
-		return refuse(command.DeviceNotCleared, "%s is held under lease %s; end its job first.", d.ID, model.LeaseID(d.Lease))
+		return refuse(command.DeviceNotCleared, "%s", t.heldBy(d))
 	}
 	row := *d
 	t.release(&row)

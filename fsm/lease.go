@@ -1,6 +1,10 @@
 package fsm
 
 import (
+	"slices"
+	"strconv"
+	"strings"
+
 	"rcd/fsm/command"
 	"rcd/model"
 	"rcd/model/selector"
@@ -9,14 +13,15 @@ import (
 
 // leaseRelease gives a lease back: as a kill does, or, by an operator's force,
 // without its host when that is out of reach. What may still run there keeps
-// the device in quarantine.
+// the device in quarantine. Of a hold that has ended force takes what ran inside
+// and has not.
 func (t *txn) leaseRelease(b *command.LeaseRelease) answer {
 	j, a := t.owned(b.Job, b.By, b.Admin)
 	if j == nil {
 		return a
 	}
 	if j.State.Terminal() {
-		return refuse(command.NotReleasable, "Job %s has ended as %s; there is nothing left to release.", j.ID(), j.State)
+		return t.releaseRest(j, b)
 	}
 	if !b.Force || j.State == model.JobQueued {
 		return t.endByWish(j, byWhom("released", j, b.By), b.Detached)
@@ -30,6 +35,42 @@ func (t *txn) leaseRelease(b *command.LeaseRelease) answer {
 	by := byWhom("released by force", j, b.By)
 	t.endWithoutHost(t.flagKill(j, by), by, "released")
 	return answer{Result: command.Result{Kill: command.KillFinalized}, jobs: []uint64{j.Number}}
+}
+
+// releaseRest releases what a hold that has ended still has: jobs that ran inside
+// and that nobody has seen end. Their end is asked for already; without their
+// host only force ends them.
+func (t *txn) releaseRest(j *model.Job, b *command.LeaseRelease) answer {
+	left := t.View.LiveInside(j.Number)
+	switch {
+	case len(left) == 0:
+		return refuse(command.NotReleasable, "Job %s has ended as %s; there is nothing left to release.", j.ID(), j.State)
+	case !b.Force:
+		return refuse(command.NotReleasable, "Hold %s has ended as %s and what ran inside, %s, is being ended too; wait for that, or have an administrator release %s by force if its host is gone.", j.ID(), j.State, jobList(left), j.ID())
+	case !b.Admin:
+		return refuse(command.NotJobOwner, "Only an administrator releases by force; what ran inside %s is being ended already.", j.ID())
+	case !b.Detached || !t.outOfReach(j.Host):
+		return refuse(command.NotReleasable, "The host of %s is in contact, or not silent for long enough to say, and is ending what ran inside, %s; wait for that.", j.ID(), jobList(left))
+	}
+	by := byWhom("released by force", j, b.By)
+	for _, each := range slices.Backward(left) {
+		t.endWithoutHost(each, by, "released")
+	}
+	return answer{Result: command.Result{Kill: command.KillFinalized}, jobs: []uint64{j.Number}}
+}
+
+// jobList names a few jobs in a sentence.
+func jobList(rows []*model.Job) string {
+	const most = 5
+	var names []string
+	for _, j := range rows[:min(len(rows), most)] {
+		names = append(names, j.ID())
+	}
+	list := strings.Join(names, ", ")
+	if more := len(rows) - most; more > 0 {
+		list += " and " + strconv.Itoa(more) + " more"
+	}
+	return list
 }
 
 // owned returns a job that the caller may end or lengthen, or the refusal.

@@ -197,6 +197,9 @@ func (t *txn) jobKill(b *command.JobKill) answer {
 	if j == nil {
 		return a
 	}
+	if left := t.View.LiveInside(j.Number); j.State.Terminal() && len(left) > 0 {
+		return refuse(command.NotCancellable, "Hold %s has ended as %s and what ran inside, %s, is being ended too; wait for that.", j.ID(), j.State, jobList(left))
+	}
 	if j.State.Terminal() {
 		return refuse(command.NotCancellable, "Job %s has ended as %s; there is nothing left to end.", j.ID(), j.State)
 	}

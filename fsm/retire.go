@@ -45,7 +45,7 @@ func (t *txn) deviceRetire(b *command.DeviceRetire) answer {
 		return refuse(command.DeviceNotFound, "There is no device %q; list the devices to see their names.", short(b.Device))
 	}
 	if d.Lease != 0 {
-		return refuse(command.DeviceBusy, "%s is held under lease %s; end its job first.", d.ID, model.LeaseID(d.Lease))
+		return refuse(command.DeviceBusy, "%s", t.heldBy(d))
 	}
 	t.retire(d)
 	// The last device of a host that is gone takes the host with it, so that
@@ -67,7 +67,7 @@ func (t *txn) retireHost(host string) answer {
 	devices := t.View.devicesOn(host)
 	for _, d := range devices {
 		if d.Lease != 0 {
-			return refuse(command.DeviceBusy, "%s is held under lease %s; end its job first.", d.ID, model.LeaseID(d.Lease))
+			return refuse(command.DeviceBusy, "%s", t.heldBy(d))
 		}
 	}
 	for _, d := range devices {
@@ -75,6 +75,21 @@ func (t *txn) retireHost(host string) answer {
 	}
 	t.dropHost(host)
 	return answer{}
+}
+
+// heldBy says who holds a device, and whose end frees it. That of a hold is named
+// for what is inside it.
+func (t *txn) heldBy(d *model.Device) string {
+	l := t.mustLease(d.Lease)
+	first := t.mustJob(l.Jobs[0])
+	if first.Hold == 0 {
+		return d.ID + " is held under lease " + model.LeaseID(l.Number) + "; end its job " + first.ID() + " first."
+	}
+	var left []*model.Job
+	for _, number := range l.Jobs {
+		left = append(left, t.mustJob(number))
+	}
+	return d.ID + " is held under lease " + model.LeaseID(l.Number) + " of a hold that has ended; what ran inside, " + jobList(left) + ", must end first."
 }
 
 // retire drops a device that nobody holds.

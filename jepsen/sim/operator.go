@@ -129,7 +129,11 @@ func (o *operator) attendHost(e *epoch, view *fsm.View, name string) {
 	if len(leases) > 0 {
 		if h.gone && (o.w.calm || o.w.chance(10)) || o.hurry == name && !o.w.calm {
 			for _, j := range view.LiveJobsOn(name) {
-				o.w.clients.ask(&command.LeaseRelease{Job: j.Number, By: "root", Admin: true, Force: true, Detached: true}, func(a answer) {
+				job := j.Number
+				if h := view.Job(j.Hold); h != nil && h.State.Terminal() {
+					job = h.Number // people name the hold for what it has left behind
+				}
+				o.w.clients.ask(&command.LeaseRelease{Job: job, By: "root", Admin: true, Force: true, Detached: true}, func(a answer) {
 					if a.result.Code == command.OK {
 						o.w.counts.Forced++
 					}
