@@ -27,7 +27,9 @@ type Liveness struct {
 	mu    sync.Mutex
 	since time.Time             // nothing before counts
 	heard map[process]time.Time // from any controller
-	named map[uint64]time.Time  // lease → when an attached agent last named it
+	// named is when an attached agent last named a lease. Each look for evidence
+	// forgets those that have ended, so it is bounded by the leases.
+	named map[uint64]time.Time
 	// admitted is when a host was taken in that may have no session yet.
 	admitted map[string]time.Time
 }
@@ -146,30 +148,37 @@ func (l *Liveness) Evidence(now time.Time, view Table, contacts []Contact, term 
 	settings := view.Settings()
 	withheld := view.StillWithheld(term)
 	sweep := &command.Sweep{EpochMS: now.Sub(l.since).Milliseconds()}
+	named := make(map[uint64]time.Time, len(l.named))
 	for _, agent := range view.Agents() {
-		c := byHost[agent.Host]
+		c, leases := byHost[agent.Host], view.LeasesOn(agent.Host)
 		switch {
 		case c != nil && c.Attached && c.Instance == agent.Instance:
-			l.presence(sweep, now, view, agent, c, settings)
+			l.presence(sweep, now, leases, agent, c, settings)
 		case c != nil && c.Attached:
 			// Another instance of it is here: its registration decides.
 		case now.Sub(l.admitted[agent.Host]) < admitting:
 			// It is being taken in, see Admit.
 		default:
-			l.absence(sweep, now, view, agent, c, settings, term, ordered, withheld)
+			l.absence(sweep, now, view, leases, agent, c, settings, term, ordered, withheld)
+		}
+		for _, lease := range leases {
+			if at, known := l.named[lease.Number]; known {
+				named[lease.Number] = at
+			}
 		}
 	}
+	l.named = named
 	return sweep, len(sweep.Silent)+len(sweep.Heard)+len(sweep.Unnamed) > 0
 }
 
 // presence adds what speaks for an agent that is here, or against the leases
 // that it does not name.
-func (l *Liveness) presence(sweep *command.Sweep, now time.Time, view Table, agent *model.Agent, c *Contact, settings model.Settings) {
+func (l *Liveness) presence(sweep *command.Sweep, now time.Time, leases []*model.Lease, agent *model.Agent, c *Contact, settings model.Settings) {
 	if agent.Silent {
 		sweep.Heard = append(sweep.Heard, command.AgentHeard{Host: agent.Host, Instance: agent.Instance})
 	}
 	bound := min(settings.LeaseUnstartedMS, settings.LeaseUnnamedMS)
-	for _, lease := range view.LeasesOn(agent.Host) {
+	for _, lease := range leases {
 		if l.named[lease.Number].IsZero() {
 			l.named[lease.Number] = now // it could not be named before it was there
 		}
@@ -183,7 +192,7 @@ func (l *Liveness) presence(sweep *command.Sweep, now time.Time, view Table, age
 // absence adds what speaks against an agent without a session, when the table
 // could draw anything from it that it has not drawn yet: an idle log must stay
 // idle, also while a mass write-off waits for an operator.
-func (l *Liveness) absence(sweep *command.Sweep, now time.Time, view Table, agent *model.Agent, c *Contact, settings model.Settings, term uint64, ordered func(job, lease uint64) bool, withheld bool) {
+func (l *Liveness) absence(sweep *command.Sweep, now time.Time, view Table, leases []*model.Lease, agent *model.Agent, c *Contact, settings model.Settings, term uint64, ordered func(job, lease uint64) bool, withheld bool) {
 	detached := l.since
 	if c != nil {
 		detached = later(l.since, c.DetachedSince)
@@ -196,7 +205,6 @@ func (l *Liveness) absence(sweep *command.Sweep, now time.Time, view Table, agen
 	if silence.DetachedMS < settings.UnknownAfterMS && silence.SilenceMS < settings.UnknownSilenceMS {
 		return
 	}
-	leases := view.LeasesOn(agent.Host)
 	jobs := unordered(leases, term, ordered)
 	due := !withheld && l.writeOffDue(agent, silence, settings, sweep.EpochMS, len(leases))
 	if !due && !unjudged(view.DevicesOn(agent.Host), len(jobs) > 0) {

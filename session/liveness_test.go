@@ -130,3 +130,28 @@ func TestAgesBeginWithTheEpoch(t *testing.T) {
 		t.Errorf("ages %v, want only box at 3 s: what came before the epoch counts for nothing", ages)
 	}
 }
+
+// TestALeaderForgetsWhenEndedLeasesWereNamed: an epoch lasts for months, and has
+// many leases. What lives is remembered, also while its host is away.
+func TestALeaderForgetsWhenEndedLeasesWereNamed(t *testing.T) {
+	zero := time.Unix(1_000_000, 0)
+	l := NewLiveness(zero)
+	table := &onlyTable{agent: model.Agent{Host: "box", Instance: "i1"}, settings: model.DefaultSettings()}
+	here := Contact{Host: "box", Instance: "i1", Attached: true, LastHeard: zero, AttachedSince: zero}
+	look := func(at time.Duration, c Contact) {
+		l.Attend([]Contact{c})
+		l.Evidence(zero.Add(at), table, []Contact{c}, 1, func(uint64, uint64) bool { return true })
+	}
+	for n := range uint64(1000) {
+		table.leases = []*model.Lease{{Number: n + 1, Begun: true}}
+		here.Named = []wire.ReportedJob{{Job: n + 1, Lease: n + 1}}
+		here.LastHeard = zero.Add(time.Duration(n) * time.Second)
+		look(time.Duration(n)*time.Second, here)
+	}
+	away := here
+	away.Attached, away.DetachedSince = false, here.LastHeard
+	look(1001*time.Second, away)
+	if at := l.named[1000]; len(l.named) != 1 || !at.Equal(here.LastHeard) {
+		t.Errorf("it remembers %d leases of which one lives, named last at %v", len(l.named), at)
+	}
+}
