@@ -20,7 +20,11 @@ func (c *Controller) endUnrunnable(ctx context.Context, view *fsm.View, contacts
 	}
 }
 
-// unrunnable lists the ends of such jobs.
+// maxUnrunnable bounds the ends of one round, each an entry: no agent is taken in
+// meanwhile. The next sweep, a second later, ends the rest.
+const maxUnrunnable = 64
+
+// unrunnable lists the ends of such jobs, of some if there are many.
 func unrunnable(view *fsm.View, contacts []session.Contact) []*command.JobFinish {
 	var ends []*command.JobFinish
 	for i := range contacts {
@@ -35,6 +39,9 @@ func unrunnable(view *fsm.View, contacts []session.Contact) []*command.JobFinish
 		for _, j := range view.LiveJobsOn(ct.Host) {
 			if j.Hold == 0 || j.State != model.JobAssigned || named[j.Number] {
 				continue
+			}
+			if len(ends) == maxUnrunnable {
+				return ends
 			}
 			code := int32(-1)
 			ends = append(ends, &command.JobFinish{

@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -59,6 +60,27 @@ func TestAnAgentOfAnEarlierReleaseCannotKeepADeviceByAJobThatItNeverGets(t *test
 	}
 	if l := w.machine.View().Lease(hold.Lease); l == nil || len(l.Jobs) != 2 {
 		t.Errorf("the hold and what runs inside: %+v", l)
+	}
+}
+
+// TestTheEndsOfManyJobsThatAnOldAgentCannotRunTakeTurns: each is an entry, and no
+// agent is taken in meanwhile.
+func TestTheEndsOfManyJobsThatAnOldAgentCannotRunTakeTurns(t *testing.T) {
+	w, _, _, _ := holding(t)
+	w.tell(0, &command.JobEnqueue{Jobs: []command.JobSpec{{Kind: model.KindHold, Pinned: "box:gpu1", Submitter: "ann", MaxRuntimeS: 3600}}})
+	for hold, n := range map[uint64]int{1: 62, 4: 64} {
+		inside := command.JobSpec{Hold: hold, Submitter: "ann", Command: []string{"true"}}
+		w.tell(0, &command.JobEnqueue{Jobs: slices.Repeat([]command.JobSpec{inside}, n)})
+	}
+	box := session.Contact{Host: "box", Instance: "i1", Attached: true, Protocol: session.InsideProtocol - 1}
+	for _, want := range []int{64, 63, 0} {
+		ends := unrunnable(w.machine.View(), []session.Contact{box})
+		if len(ends) != want {
+			t.Fatalf("%d ends in one round, want %d", len(ends), want)
+		}
+		for _, end := range ends {
+			w.tell(0, end)
+		}
 	}
 }
 
