@@ -41,6 +41,26 @@ func TestALeaseThatItsHostHasSpokenOfHasBegun(t *testing.T) {
 	l.wantJob(in.Number, model.JobAssigned)
 }
 
+// TestAHoldThatHasNotComeOutlivesARestartAfterTheEndOfWhatWasInside: what was to
+// run inside was killed while the hold waited for its hook. The host has spoken
+// of the lease and has not begun it, so the hold is ordered again.
+func TestAHoldThatHasNotComeOutlivesARestartAfterTheEndOfWhatWasInside(t *testing.T) {
+	for _, begun := range []bool{false, true} {
+		l := atInside(t)
+		h := l.queued(holdOf("box:gpu0", 600))
+		in := l.queued(inside(h))
+		l.ok(&command.JobKill{Job: in.Number, By: "ann"})
+		l.ok(&command.JobFinish{JobRef: ref(in), Host: "box", Instance: "i1", End: command.EndKilled, OutputKnown: true})
+		again := register("box", "i2", spec("gpu0", 3600), spec("gpu1", 0))
+		want := model.JobAssigned
+		if begun {
+			again.Devices[0].Begun, want = h.Lease, model.JobLost
+		}
+		l.ok(again)
+		l.wantJob(h.Number, want)
+	}
+}
+
 // TestTheTextsOfTheJobsInsideAHoldAreBounded: all of them together, those of the
 // request and those that are there.
 func TestTheTextsOfTheJobsInsideAHoldAreBounded(t *testing.T) {

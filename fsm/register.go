@@ -128,7 +128,7 @@ func (t *txn) reconcileLeases(b *command.AgentRegister, rebooted bool) {
 		}
 		for _, number := range slices.Backward(l.Jobs) { // what runs inside a hold before it
 			j := t.mustJob(number)
-			if slices.Contains(b.Jobs, command.JobRef{Job: number, Lease: l.Number}) || undelivered(l, j) {
+			if slices.Contains(b.Jobs, command.JobRef{Job: number, Lease: l.Number}) || undelivered(l, j, begunBy(b, l)) {
 				continue
 			}
 			t.endJob(j, ending{state: model.JobLost, reason: reason, origin: origin})
@@ -138,9 +138,11 @@ func (t *txn) reconcileLeases(b *command.AgentRegister, rebooted bool) {
 }
 
 // undelivered reports whether the order for a job may still be on its way
-// although its lease has begun.
-func undelivered(l *model.Lease, j *model.Job) bool {
-	return j.State == model.JobAssigned && (j.Hold != 0 || len(l.Jobs) > 1)
+// although its lease has begun. That of a hold may be when what ran inside has
+// ended first, killed before the hold came: then the host says that it has not
+// begun the lease.
+func undelivered(l *model.Lease, j *model.Job, begun bool) bool {
+	return j.State == model.JobAssigned && (j.Hold != 0 || len(l.Jobs) > 1 || !begun && j.Kind == model.KindHold)
 }
 
 // begunBy reports whether the host says that it has begun the lease.
