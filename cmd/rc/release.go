@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"rcd/client"
+	"rcd/wire"
 )
 
 type releaseCmd struct {
@@ -34,10 +35,21 @@ func (v *releaseCmd) Run(a *app) error {
 	}
 	ctx, cancel := context.WithTimeout(a.ctx, cancelWait)
 	defer cancel()
+	var inside []string
 	if end, err := c.WaitTerminal(ctx, job.ID, 0); err == nil {
 		job = end
+		inside = stillInside(ctx, c, job)
 	}
 	switch {
+	case client.Terminal(job) && len(inside) > 0:
+		word := "released"
+		if a.interrupted() {
+			word = "interrupted; released"
+		}
+		a.say("%s %s; what ran inside is being ended, and the device is free after it: rc wait %s", word, job.ID, inside[0])
+		if a.interrupted() {
+			return exitError(exitInterrupted)
+		}
 	case a.interrupted():
 		a.say("interrupted; %s", becameOf(job))
 		return exitError(exitInterrupted)
@@ -48,3 +60,28 @@ func (v *releaseCmd) Run(a *app) error {
 	}
 	return nil
 }
+
+// stillInside waits for what ran inside a hold that has ended, whose device is free
+// only then, and returns what has not ended when ctx does.
+func stillInside(ctx context.Context, c *client.Client, hold *wire.Job) (ids []string) {
+	if hold.Kind != kindHold {
+		return nil
+	}
+	var live []wire.Job
+	for _, state := range []string{"assigned", "running"} {
+		jobs, err := c.Jobs(ctx, client.JobsOptions{Hold: hold.ID, State: state, Limit: mostInside})
+		if err != nil {
+			return nil // the hold has ended all the same
+		}
+		live = append(live, jobs...)
+	}
+	for i := range live {
+		if _, err := c.WaitTerminal(ctx, live[i].ID, 0); err != nil {
+			ids = append(ids, live[i].ID)
+		}
+	}
+	return ids
+}
+
+// mostInside is how many jobs live inside a hold at most.
+const mostInside = 64
