@@ -264,6 +264,11 @@ func newRecord(table *fsm.View, e command.Event, position int) *record {
 	if device := table.Device(e.Device); device != nil && eventKinds[e.Kind].of == kindDevices {
 		v := &view{View: table, now: time.UnixMilli(table.NowMS())}
 		facts := v.factsOf(device)
+		if agent := table.Agent(device.Host); agent != nil && !agent.Silent {
+			// Rows do not follow heartbeats, and what nodes have heard differs:
+			// a host that nobody has found silent was in contact.
+			facts.heard = v.now
+		}
 		r.shown = &facts
 	}
 	r.bytes = recordBytes + len(r.reason) + r.shown.bytes()
