@@ -65,8 +65,10 @@ var deviceListing = listing[wire.DeviceView]{
 	name: func(d wire.DeviceView) string { return d.Device.ID },
 	columns: []column[wire.DeviceView]{
 		{"DEVICE", allTables, func(d wire.DeviceView) string { return d.Device.ID }},
-		{"STATE", allTables, func(d wire.DeviceView) string { return withNote(d.Device.State, stateNote(d)) }},
-		{"HOLDER", allTables, func(d wire.DeviceView) string { return withNote(d.Holder, d.Reason) }},
+		{"STATE", narrowOnly, func(d wire.DeviceView) string { return withNote(d.Device.State, stateNote(d, brief)) }},
+		{"STATE", wideOnly, func(d wire.DeviceView) string { return withNote(d.Device.State, stateNote(d, whole)) }},
+		{"HOLDER", narrowOnly, func(d wire.DeviceView) string { return withNote(d.Holder, brief(d.Reason)) }},
+		{"HOLDER", wideOnly, func(d wire.DeviceView) string { return withNote(d.Holder, d.Reason) }},
 		{"ELAPSED", allTables, func(d wire.DeviceView) string { return elapsed(d) }},
 		{"JOB", wideOnly, func(d wire.DeviceView) string { return d.JobID }},
 		{"HEARD", wideOnly, func(d wire.DeviceView) string { return age(d.HeartbeatAgeSeconds) + " ago" }},
@@ -100,15 +102,15 @@ func labels(all []wire.Label) string {
 	return strings.Join(pairs, ",")
 }
 
-// stateNote says why a device cannot be had.
-func stateNote(d wire.DeviceView) string {
+// stateNote says why a device cannot be had; show is brief or whole.
+func stateNote(d wire.DeviceView, show func(string) string) string {
 	var notes []string
 	switch {
 	case d.QuarantineCategory != "" && d.QuarantineCategory != d.QuarantineReason:
 		// Only the category says whether it may come back by itself.
-		notes = append(notes, d.QuarantineCategory+": "+d.QuarantineReason)
+		notes = append(notes, d.QuarantineCategory+": "+show(d.QuarantineReason))
 	case d.QuarantineReason != "":
-		notes = append(notes, d.QuarantineReason)
+		notes = append(notes, show(d.QuarantineReason))
 	}
 	if d.NotDeclared {
 		notes = append(notes, "no longer declared by its host")

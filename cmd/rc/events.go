@@ -88,7 +88,7 @@ func eventLine(e client.Event) string {
 	var devices []wire.DeviceView
 	if json.Unmarshal(e.Payload, &devices) == nil {
 		for _, d := range devices {
-			text += "  " + clean(d.Device.ID+" "+withNote(d.Device.State, stateNote(d)))
+			text += "  " + clean(d.Device.ID+" "+withNote(d.Device.State, stateNote(d, whole)))
 		}
 		return text
 	}

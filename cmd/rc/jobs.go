@@ -55,7 +55,8 @@ func jobListing(now time.Time) listing[wire.Job] {
 		columns: []column[wire.Job]{
 			{"JOB", allTables, func(j wire.Job) string { return j.ID }},
 			{"DEVICE", allTables, func(j wire.Job) string { return j.DeviceID }},
-			{"STATE", allTables, func(j wire.Job) string { return withNote(j.State, reasonOf(&j)) }},
+			{"STATE", narrowOnly, func(j wire.Job) string { return withNote(j.State, brief(reasonOf(&j))) }},
+			{"STATE", wideOnly, func(j wire.Job) string { return withNote(j.State, reasonOf(&j)) }},
 			{"SUBMITTER", allTables, func(j wire.Job) string { return j.Submitter }},
 			{"STARTED", narrowOnly, func(j wire.Job) string { return ago(j.StartedAt, now) }},
 			{"SUBMITTED", wideOnly, func(j wire.Job) string { return inFull(&j.SubmittedAt) }},

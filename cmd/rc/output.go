@@ -82,12 +82,22 @@ const maxCommand = 100
 
 // commandLine prints the beginning of a command so that a shell would read it
 // back.
-func commandLine(command []string) string {
-	line := []rune(wholeCommand(command))
-	if len(line) > maxCommand {
-		return string(line[:maxCommand-1]) + "…"
+func commandLine(command []string) string { return cut(wholeCommand(command), maxCommand) }
+
+// maxNote is how much of a reason a table shows: one that names processes, say,
+// would push every other column off the screen.
+const maxNote = 40
+
+// brief is the beginning of a note, whole is all of it.
+func brief(note string) string { return cut(clean(note), maxNote) }
+func whole(note string) string { return note }
+
+// cut returns the first characters of a text, with a mark if there are more.
+func cut(text string, most int) string {
+	if line := []rune(text); len(line) > most {
+		return string(line[:most-1]) + "…"
 	}
-	return string(line)
+	return text
 }
 
 func wholeCommand(command []string) string {
