@@ -37,7 +37,14 @@ func (a *agent) serveAttached(ctx context.Context, conn net.Conn, source *output
 	defer cancel(nil)
 	s := &seat{agent: a, source: source, conn: conn, open: open, writes: open.TakeOver || open.Writer > 0, window: wire.InputWindow}
 	source.silent = open.InputOnly
-	defer a.sit(source.job, s.writes && !open.InputOnly)()
+	// Everything before the offset has reached the reader, who perhaps could not
+	// say so over the link before, and has no more to say until there is more.
+	source.joined = func() { s.acked(source.offset) }
+	leave := a.sit(source.job, s.writes && !open.InputOnly)
+	defer func() {
+		leave()
+		s.acked(0) // the others count now, if it was the last that writes
+	}()
 	options := relay.SendOptions{Acked: s.acked}
 	feeding := make(chan struct{})
 	if s.writes {
@@ -67,11 +74,12 @@ func (s *seat) acked(offset int64) {
 	default:
 		return
 	}
-	if s.open.InputOnly {
-		return
-	}
-	if s.writes || !s.agent.hasWriter(s.source.job) {
+	switch {
+	case s.open.InputOnly:
+	case s.writes && offset > 0:
 		s.source.handle.Consumed(offset)
+	default:
+		s.source.handle.Consumed(s.agent.lookedOn(s.source.job, offset))
 	}
 }
 

@@ -35,13 +35,19 @@ type seated struct {
 
 func (c *control) attach(t *testing.T, open wire.StreamOpen, hold chan struct{}) *seated {
 	t.Helper()
+	return c.attachAt(t, 0, open, hold)
+}
+
+// attachAt is attach for a reader that has had everything before an offset.
+func (c *control) attachAt(t *testing.T, offset int64, open wire.StreamOpen, hold chan struct{}) *seated {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	conn, err := c.hub.OpenStream(ctx, "box")
 	if err != nil {
 		t.Fatal(err)
 	}
 	open.Follow, open.Attach = true, true
-	if err := relay.Ask(conn, 0, open); err != nil {
+	if err := relay.Ask(conn, offset, open); err != nil {
 		t.Fatal(err)
 	}
 	s := &seated{t: t, conn: conn, stop: cancel, done: make(chan error, 1), hold: hold}
@@ -53,7 +59,7 @@ func (c *control) attach(t *testing.T, open wire.StreamOpen, hold chan struct{})
 			}
 			dialled = true
 			return conn, nil
-		}, 0, relay.SinkFunc(s.take), relay.FollowOptions{Input: s.heard})
+		}, offset, relay.SinkFunc(s.take), relay.FollowOptions{Input: s.heard})
 		s.mu.Lock()
 		s.end = end
 		s.mu.Unlock()

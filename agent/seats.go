@@ -21,6 +21,7 @@ const (
 type seats struct {
 	readers int       // streams that read, the writers' included
 	writers int       // streams that have the input, or want it
+	seen    int64     // how far those have read who only look on
 	empty   time.Time // since when nobody is attached
 	changed chan struct{}
 }
@@ -73,12 +74,19 @@ func (a *agent) supervises(job uint64) bool {
 	return false
 }
 
-// hasWriter reports whether somebody attached to the job writes to it.
-func (a *agent) hasWriter(job uint64) bool {
+// lookedOn notes how far one has read who only looks on, and returns how far
+// any of them has for the job to go on by, 0 while somebody writes to it.
+func (a *agent) lookedOn(job uint64, offset int64) int64 {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	s := a.seats[job]
-	return s != nil && s.writers > 0
+	if s == nil {
+		return 0
+	}
+	if s.seen = max(s.seen, offset); s.writers > 0 {
+		return 0
+	}
+	return s.seen
 }
 
 // attend ends a job on a terminal, or on a pipe that asks for it, to which

@@ -58,9 +58,10 @@ type output struct {
 	job    uint64
 	offset int64
 	follow bool
-	// opened, if set, is closed once handle is known. The reader then says itself
-	// how far it is.
+	// opened, if set, is closed once handle is known, and joined then called. The
+	// reader says itself how far it is.
 	opened chan struct{}
+	joined func()
 	silent bool // nothing is read; the end of the job is the End
 
 	handle  *shim.Handle
@@ -162,6 +163,7 @@ func (o *output) open(ctx context.Context) (relay.Record, error) {
 			o.handle, o.release = found.handle, found.release
 			if o.opened != nil {
 				close(o.opened)
+				o.joined()
 			}
 			o.reader, err = found.handle.OpenOutput(o.offset)
 			if errors.Is(err, os.ErrNotExist) {
