@@ -196,11 +196,26 @@ func (x *exchange) fail(ctx context.Context, err error) error {
 		x.failed.text = printable(x.failed.text)
 		failed.Err = x.failed
 	case err == nil && end != nil:
-		failed.Err = fmt.Errorf("its job %s was %s", x.job.ID, printable(strings.TrimSpace(end.State+" "+end.KillReason+" "+string(x.noise))))
+		failed.Err = x.endedEarly(end)
 	case err == nil:
 		failed.Err = waitErr
 	}
 	return failed
+}
+
+// endedEarly says that the job has ended before the far side's last word.
+func (x *exchange) endedEarly(end *wire.Job) error {
+	why := end.State
+	if end.KillReason != "" {
+		why += ": " + end.KillReason
+	}
+	if noise := strings.TrimSpace(string(x.noise)); noise != "" {
+		why += " (" + noise + ")"
+	}
+	if end.Origin == model.OriginUser.String() {
+		why += "; another rc cp of the same, started after this one, ends it, too"
+	}
+	return fmt.Errorf("its job %s has ended before the copy: %s", x.job.ID, printable(why))
 }
 
 // place gets the job its device, or room inside a hold.

@@ -183,7 +183,7 @@ func (t *target) link(o *CopyOptions) error {
 	to := strings.TrimSuffix(string(text[:n]), "\n")
 	if why := archive.LeadsOut(t.name, to); why != "" && !o.OutsideLinks {
 		_ = t.drop()
-		return &archive.EscapeError{Member: t.name, Why: why}
+		return &archive.EscapeError{Member: t.name, Why: why, Link: true}
 	}
 	fresh := t.partName() + ".l"
 	_ = t.root.Remove(fresh) // of a try that was killed
@@ -226,7 +226,9 @@ func (t *target) unpack(ctx context.Context, o *CopyOptions, there, isDir bool) 
 	})
 	inside.Close()
 	if err != nil {
-		_ = t.drop() // what is refused once is refused again
+		if errors.As(err, new(*archive.EscapeError)) {
+			_ = t.drop() // what is refused once is refused again
+		}
 		return err
 	}
 	if !isDir {
@@ -271,10 +273,14 @@ func (t *target) clash(from, to string) error {
 	})
 }
 
-// merge moves what is in from to where to is, each file by one rename.
-func (t *target) merge(from, to string) error {
+// merge moves what is in from to where to is, each file by one rename. A
+// directory that its owner may not write to is opened for that, and shut again.
+func (t *target) merge(from, to string) (err error) {
 	if err := t.root.Chmod(from, 0o700); err != nil {
 		return err
+	}
+	if info, err := t.root.Stat(to); err == nil && info.Mode().Perm()&0o200 == 0 && t.root.Chmod(to, info.Mode().Perm()|0o200) == nil {
+		defer func() { err = errors.Join(err, t.root.Chmod(to, info.Mode().Perm())) }()
 	}
 	return t.each(from, to, func(a, b string, aDir, _, bDir bool) error {
 		if !aDir {

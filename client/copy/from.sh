@@ -27,7 +27,10 @@ if [ -h "$path" ]; then
 elif [ -f "$path" ]; then
 	kind=file
 	[ -r "$path" ] || die "$path cannot be read"
-	whole() { cat "$path"; }
+	# One that has bytes and states no size, as those of /proc, is read to know.
+	[ "$size" != 0 ] || size=$(($(wc -c <"$path")))
+	# What is written to it from now on is not of this copy.
+	whole() { head -c "$size" "$path"; }
 elif [ -d "$path" ]; then
 	kind=tree
 	cd "$path" || die "$path cannot be entered"
@@ -52,7 +55,7 @@ if [ "$have" -gt 0 ]; then
 fi
 printf '@rc-cp %s %s %s %s %s %s\n' "$kind" "$alg" "$n" "$size" "$mode" "$stamp"
 if [ "$n" = 0 ]; then whole || die "$path could not all be read"
-elif [ "$kind" = file ]; then tail -c "+$((n + 1))" "$path" || die "$path could not all be read"
+elif [ "$kind" = file ]; then tail -c "+$((n + 1))" "$path" 2>/dev/null | head -c "$((size - n))"
 else { whole || say fail "$path could not all be read"; } | tail -c "+$((n + 1))"; fi
 say check
 h=$({ whole || say fail "$path could not all be read"; } | sum)

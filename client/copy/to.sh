@@ -6,7 +6,12 @@ dir=$3 name=$4 kind=$5 mode=$6 stamp=$7 part=./$8 target=$9
 old=./$name stage=
 
 say() { printf '@rc-cp %s\n' "$*" >&2; }
-die() { [ -z "$stage" ] || rm -rf "$stage"; say fail "$*"; exit 1; }
+die() {
+	[ -z "$stage" ] || { chmod -R u+rwx "$stage"; rm -rf "$stage"; }
+	[ -s "$part" ] || say dropped # nothing is kept
+	say fail "$*"
+	exit 1
+}
 there() { [ -e "$1" ] || [ -h "$1" ]; }
 size() { set -- $(ls -lnd "$1"); echo "$5"; }
 if command -v sha256sum >/dev/null 2>&1; then
@@ -29,15 +34,24 @@ clash() {
 	done
 }
 
-# merge moves what is in $1 to where $2 is, each file by one rename.
+# merge moves what is in $1 to where $2 is, each file by one rename. Directories
+# that their owner may not write to are opened for that, and shut again.
 merge() {
 	chmod u+rwx "$1"
+	if [ ! -w "$2" ] && chmod u+w "$2"; then set -- "$1" "$2" shut; fi
 	for n in "$1"/* "$1"/.[!.]* "$1"/..?*; do
 		there "$n" || continue
 		t=$2/${n##*/}
-		if [ -d "$n" ] && [ ! -h "$n" ] && [ -d "$t" ]; then merge "$n" "$t"
-		else mv -f "$n" "$t" || die "cannot put $dir/${t#./} there; what was there before is replaced in part"; fi
+		if [ -d "$n" ] && [ ! -h "$n" ] && [ -d "$t" ]; then
+			merge "$n" "$t"
+			continue
+		fi
+		shut= # such a directory cannot be moved either
+		if [ -d "$n" ] && [ ! -h "$n" ] && [ ! -w "$n" ]; then shut=1; chmod u+w "$n"; fi
+		mv -f "$n" "$t" || die "cannot put $dir/${t#./} there; what was there before is replaced in part"
+		[ -z "$shut" ] || chmod u-w "$t"
 	done
+	[ -z "${3:-}" ] || chmod u-w "$2"
 }
 
 mkdir -p "$dir" || die "cannot make the directory $dir"
@@ -78,7 +92,7 @@ link)
 	;;
 tree)
 	stage=$part.d
-	rm -rf "$stage"
+	[ ! -d "$stage" ] || { chmod -R u+rwx "$stage"; rm -rf "$stage"; } # of a try that was killed
 	mkdir "$stage" || die "cannot write in $dir"
 	(cd "$stage" && tar -xpof "../$part") || die "cannot unpack in $dir"
 	if [ -d "$old" ]; then

@@ -10,6 +10,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"rcd/client"
+	"rcd/internal/archive"
 	"rcd/wire"
 )
 
@@ -74,6 +75,7 @@ func failureOf(err error) failure {
 		denied  deniedError
 		outage  *client.OutageError
 		refusal *client.APIError
+		escape  *archive.EscapeError
 	)
 	seconds := func(f float64) int64 { return int64(math.Ceil(f)) }
 	switch {
@@ -97,8 +99,18 @@ func failureOf(err error) failure {
 			RetryAfter: seconds(refusal.RetryAfter.Seconds()), RequestID: refusal.RequestID}
 	case errors.Is(err, client.ErrNotFound):
 		return failure{Code: wire.CodeNotFound, Message: err.Error()}
+	case errors.As(err, &escape):
+		return failure{Code: "failed", Message: err.Error(), Hint: linkHint(escape)}
 	}
 	return failure{Code: "failed", Message: err.Error()}
+}
+
+// linkHint says what may be done about an archive that is refused.
+func linkHint(e *archive.EscapeError) string {
+	if !e.Link {
+		return ""
+	}
+	return "--outside-links copies such links as they are"
 }
 
 // hints say what to do about a controller's refusal, by exit code; its message
@@ -114,7 +126,10 @@ var hints = map[int]string{
 func sentence(err error) string {
 	var refusal *client.APIError
 	var outage *client.OutageError
+	var escape *archive.EscapeError
 	switch {
+	case errors.As(err, &escape) && escape.Link:
+		return err.Error() + "; " + linkHint(escape)
 	case errors.As(err, &outage):
 		return outage.Error()
 	case errors.As(err, &refusal):

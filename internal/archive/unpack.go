@@ -17,7 +17,10 @@ const maxDirs = 1 << 20
 
 // EscapeError is a member that would leave the destination, or is made to look
 // harmless until a later one leaves it. Nothing was written outside.
-type EscapeError struct{ Member, Why string }
+type EscapeError struct {
+	Member, Why string
+	Link        bool // it is a symbolic link, which UnpackOptions.OutsideLinks lets be
+}
 
 // Error names the member and what is wrong with it.
 func (e *EscapeError) Error() string {
@@ -120,7 +123,7 @@ func (u *unpacker) member(h *tar.Header) error {
 		return u.file(h, name)
 	case tar.TypeSymlink:
 		if why := LeadsOut(name, h.Linkname); why != "" && !u.options.OutsideLinks {
-			return refuse(why)
+			return &EscapeError{Member: h.Name, Why: why, Link: true}
 		}
 		return u.root.Symlink(h.Linkname, name)
 	case tar.TypeLink:
