@@ -64,6 +64,8 @@ func TestBadInputChangesNothing(t *testing.T) {
 			{"POST", "/v1/jobs", field("priority", `"high"`), 400, "bad_request"},
 			{"POST", "/v1/jobs", field("cwd", `"a\u0000b"`), 400, "bad_request"},
 			{"POST", "/v1/jobs", field("env", `{"A=B":"c"}`), 400, "bad_request"},
+			// JSON would make another character of it.
+			{"POST", "/v1/jobs", field("env", "{\"A\":\"\xff\"}"), 400, "bad_request"},
 			{"POST", "/v1/jobs", field("env", `{"":"c"}`), 400, "bad_request"},
 			// More elements than the log's decoder takes: such an entry would
 			// halt every node for good.

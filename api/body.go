@@ -6,11 +6,15 @@ import (
 	"errors"
 	"io"
 	"reflect"
+	"unicode/utf8"
 )
 
 // decodeBody reads the first JSON value of a body; fields it does not know are
 // ignored, as the ancestor did.
 func decodeBody(body []byte, into any) error {
+	if !utf8.Valid(body) { // else such a byte would become another character, unseen
+		return badRequest("the request body holds bytes that are not UTF-8; send names and data with such bytes in a file on the device's host")
+	}
 	err := json.NewDecoder(bytes.NewReader(body)).Decode(into)
 	var mistyped *json.UnmarshalTypeError
 	switch {

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/url"
 	"time"
+	"unicode/utf8"
 
 	"rcd/wire"
 )
@@ -52,11 +53,30 @@ type SubmitOptions struct {
 // a controller with the long patience and repeats under one request ID. After
 // an *OutageError with Unknown set the job may exist all the same.
 func (c *Client) Submit(ctx context.Context, o SubmitOptions) (*wire.Job, error) {
+	if err := o.check(); err != nil {
+		return nil, err
+	}
 	var job wire.Job
 	if err := c.submit(ctx, "/v1/jobs", o.request(), o.RequestID, &job); err != nil {
 		return nil, err
 	}
 	return &job, nil
+}
+
+// check refuses text that is not UTF-8, as JSON has to be: what arrived would
+// name another file, and nobody would see it.
+func (o SubmitOptions) check() error {
+	all := append([]string{o.DeviceID, o.Selector, o.Cwd, o.Submitter, o.Reason}, o.Command...)
+	for key, value := range o.Env {
+		all = append(all, key, value)
+	}
+	for _, text := range all {
+		if !utf8.ValidString(text) {
+			return &APIError{Status: http.StatusBadRequest, Code: wire.CodeBadRequest,
+				Message: fmt.Sprintf("%.100q is not UTF-8, and would arrive as something else; put it into a file on the device host", text)}
+		}
+	}
+	return nil
 }
 
 // request is the body of a submit.
@@ -96,6 +116,9 @@ func (c *Client) SubmitAll(ctx context.Context, jobs []SubmitOptions, requestID 
 		if o.RequestID != "" {
 			return nil, &APIError{Status: http.StatusBadRequest, Code: wire.CodeBadRequest,
 				Message: fmt.Sprintf("job %d of the array has a request ID of its own; an array has one for all", i+1)}
+		}
+		if err := o.check(); err != nil {
+			return nil, err
 		}
 		in.Jobs = append(in.Jobs, o.request())
 	}

@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"time"
+	"unicode/utf8"
 
 	"github.com/alecthomas/kong"
 
@@ -93,6 +94,11 @@ func run() int {
 		return a.complete(parser.Model.Node, args[1:])
 	}
 	a.forPrograms = forPrograms(args)
+	for _, word := range args {
+		if !utf8.ValidString(word) { // the parser would change it, and JSON cannot hold it
+			return a.fail(&usageError{text: fmt.Sprintf("%.100q is not UTF-8, and rc takes nothing else; a file of such a name travels with its directory", word)})
+		}
+	}
 	parsed, err := parser.Parse(args)
 	if err != nil {
 		return a.fail(&usageError{text: err.Error(), verb: verbOf(err)})

@@ -1,0 +1,27 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+// TestAWordThatIsNotUTF8IsRefused: the parser takes words through JSON, and so
+// do controllers. Another file would be copied, removed or written.
+func TestAWordThatIsNotUTF8IsRefused(t *testing.T) {
+	for _, words := range [][]string{
+		{"cp", "a\xff", "box:gpu0:b"}, {"cp", "a", "box:gpu0:\xff"}, {"run", "-d", "box:gpu0", "--", "rm", "\xff"},
+		{"exec", "j-1", "--env", "A=\xff", "--", "true"}, {"logs", "-o", "json", "\xff"},
+	} {
+		cmd := exec.Command("rc", words...)
+		var stderr bytes.Buffer
+		cmd.Stderr = &stderr
+		cmd.Env = append(os.Environ(), "RC_CONTROLLER=http://127.0.0.1:1") // nobody is asked
+		err := cmd.Run()
+		if cmd.ProcessState.ExitCode() != exitUsage || !strings.Contains(stderr.String(), `\xff`) || !strings.Contains(stderr.String(), "is not UTF-8") {
+			t.Errorf("%q: %v: %s", words, err, stderr.String())
+		}
+	}
+}
