@@ -137,7 +137,7 @@ func (a *app) newClient(o client.Options) (*client.Client, error) {
 	return c, nil
 }
 
-// say prints one line of talk.
+// say prints one line of talk, whatever names and reasons it holds.
 func (a *app) say(format string, args ...any) {
-	fmt.Fprintf(a.stderr, "rc: "+format+"\n", args...)
+	fmt.Fprintf(a.stderr, "rc: %s\n", clean(fmt.Sprintf(format, args...)))
 }

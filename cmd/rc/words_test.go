@@ -25,3 +25,17 @@ func TestAWordThatIsNotUTF8IsRefused(t *testing.T) {
 		}
 	}
 }
+
+// TestTalkNeverDrivesTheTerminal: names come from anywhere, and errors hold them.
+func TestTalkNeverDrivesTheTerminal(t *testing.T) {
+	for _, words := range [][]string{
+		{"cp", "a\x1b[31m\u202e", "box:gpu0:b"}, {"context", "use", "\x1b[31m\u202e"}, {"run", "-d", "\x1b[31m\u202e", "--timeout", "\x1b[31m"},
+	} {
+		cmd := exec.Command("rc", words...)
+		cmd.Env = append(os.Environ(), "RC_CONTROLLER=http://127.0.0.1:1")
+		out, err := cmd.CombinedOutput()
+		if err == nil || strings.ContainsFunc(strings.TrimSuffix(string(out), "\n"), drives) || !strings.Contains(string(out), `x1b[31m`) {
+			t.Errorf("%q: %v: %q", words, err, out)
+		}
+	}
+}
