@@ -59,7 +59,7 @@ func TestADrainedHostFinishesItsJobAcrossAnUpgradeAndComesBackWhenCleared(t *tes
 		t.Errorf("it does not name the job:\n%s", text)
 	}
 	eventually(t, "both devices out, with the way back", func() bool {
-		out := c.MustRC("devices")
+		out := c.MustRC("devices", "-o", "wide")
 		return strings.Count(out, "fault: drained on the host: new fans; return it with: rc clear box:gpu") == 2
 	})
 
@@ -86,7 +86,7 @@ func TestADrainedHostFinishesItsJobAcrossAnUpgradeAndComesBackWhenCleared(t *tes
 	if err := <-waiting; err != nil {
 		t.Errorf("drain: %v", err)
 	}
-	if out := c.MustRC("devices"); strings.Count(out, "fault: drained on the host: new fans") != 2 {
+	if out := c.MustRC("devices", "-o", "wide"); strings.Count(out, "fault: drained on the host: new fans") != 2 {
 		t.Errorf("a device came back by itself:\n%s", out)
 	}
 
