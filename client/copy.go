@@ -97,7 +97,7 @@ func (e *HeldError) Error() string {
 	case e.JobID == "":
 		return fmt.Sprintf("%s is not to be had: it is %s; look with: rc describe %s", e.DeviceID, e.State, e.DeviceID)
 	case e.Mine:
-		return fmt.Sprintf("%s runs your own %s %s; wait for it with rc wait %s, or take the device with rc hold and work inside of that", e.DeviceID, e.Kind, e.JobID, e.JobID)
+		return fmt.Sprintf("%s runs your own %s %s; wait for it with rc wait %[3]s, end it with rc kill %[3]s, or take the device with rc hold and work inside of that", e.DeviceID, e.Kind, e.JobID)
 	}
 	return fmt.Sprintf("%s is held by %s with %s %s; try again when that has ended", e.DeviceID, e.Holder, e.Kind, e.JobID)
 }

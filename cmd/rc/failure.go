@@ -49,14 +49,22 @@ func (a *app) fail(err error) int {
 	if brokenPipe(err) {
 		return exitFailed // whoever read has seen enough
 	}
-	a.report(failureOf(err), sentence(err))
+	var outage *client.OutageError
+	if errors.As(err, &outage) { // it has a line for each controller
+		a.report(failureOf(err), strings.Split(outage.Error(), "\n")...)
+	} else {
+		a.report(failureOf(err), sentence(err))
+	}
 	return codeOf(err)
 }
 
 // report says that something failed, as people or programs read it.
-func (a *app) report(f failure, text string) {
+func (a *app) report(f failure, lines ...string) {
 	if !a.forPrograms {
-		a.say("%s", text)
+		a.say("%s", lines[0])
+		for _, line := range lines[1:] {
+			fmt.Fprintln(a.stderr, clean(line))
+		}
 		return
 	}
 	line, err := json.Marshal(f)
@@ -121,7 +129,7 @@ var hints = map[int]string{
 	exitBusy:      "ask again later",
 }
 
-// sentence prints an error as "code: sentence". The layers around a refusal or
+// sentence prints an error in one line, as "code: sentence". The layers around a refusal or
 // an outage say nothing that a person needs.
 func sentence(err error) string {
 	var refusal *client.APIError
@@ -131,7 +139,7 @@ func sentence(err error) string {
 	case errors.As(err, &escape) && escape.Link:
 		return err.Error() + "; " + linkHint(escape)
 	case errors.As(err, &outage):
-		return outage.Error()
+		return outage.Code() + ": " + outage.Message() + ". " + outage.Hint()
 	case errors.As(err, &refusal):
 		return refusal.Error()
 	}

@@ -2,10 +2,15 @@ package main
 
 import (
 	"bytes"
+	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"strings"
 	"testing"
+	"time"
+
+	"rcd/client"
 )
 
 // TestAWordThatIsNotUTF8IsRefused: the parser takes words through JSON, and so
@@ -29,7 +34,7 @@ func TestAWordThatIsNotUTF8IsRefused(t *testing.T) {
 // TestTalkNeverDrivesTheTerminal: names come from anywhere, and errors hold them.
 func TestTalkNeverDrivesTheTerminal(t *testing.T) {
 	for _, words := range [][]string{
-		{"cp", "a\x1b[31m\u202e", "box:gpu0:b"}, {"context", "use", "\x1b[31m\u202e"}, {"run", "-d", "\x1b[31m\u202e", "--timeout", "\x1b[31m"},
+		{"cp", "a\x1b[31m\u202e\n", "box:gpu0:b"}, {"context", "use", "\x1b[31m\u202e"}, {"run", "-d", "\x1b[31m\u202e", "--timeout", "\x1b[31m"},
 	} {
 		cmd := exec.Command("rc", words...)
 		cmd.Env = append(os.Environ(), "RC_CONTROLLER=http://127.0.0.1:1")
@@ -37,5 +42,19 @@ func TestTalkNeverDrivesTheTerminal(t *testing.T) {
 		if err == nil || strings.ContainsFunc(strings.TrimSuffix(string(out), "\n"), drives) || !strings.Contains(string(out), `x1b[31m`) {
 			t.Errorf("%q: %v: %q", words, err, out)
 		}
+	}
+}
+
+// TestAnOutageHasALineForEachController for people, and is one line in a sentence.
+func TestAnOutageHasALineForEachController(t *testing.T) {
+	var out bytes.Buffer
+	a := &app{stderr: &out}
+	err := fmt.Errorf("look: %w", &client.OutageError{Waited: 30 * time.Second, Failures: []client.Failure{
+		{Address: "http://a:8080", Err: errors.New("refused")}, {Address: "http://b:8080\x1b", Err: errors.New("silent")}}})
+	if code := a.fail(err); code != exitUnreachable || !strings.HasPrefix(out.String(), "rc: unreachable: no controller answered within 30s\n  http://a:8080: refused\n  http://b:8080\\x1b: silent\nCheck ") {
+		t.Errorf("exit code %d: %q", code, out.String())
+	}
+	if line := sentence(err); strings.Contains(line, "\n") || !strings.Contains(line, "(http://a:8080: refused; ") || !strings.Contains(line, "). Check ") {
+		t.Errorf("%q", line)
 	}
 }
