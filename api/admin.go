@@ -71,11 +71,7 @@ func (s *server) release(ctx context.Context, c *call) (reply, error) {
 
 // onJob proposes a command about the job of the path and answers with the job.
 func (s *server) onJob(ctx context.Context, c *call, body func(*model.Job) any) (reply, error) {
-	v, err := s.viewOnce(ctx, ReadOptions{})
-	if err != nil {
-		return reply{}, err
-	}
-	job, err := v.wholeJob(c.target)
+	_, job, err := s.named(ctx, c)
 	if err != nil {
 		return reply{}, err
 	}

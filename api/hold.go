@@ -75,11 +75,7 @@ func (s *server) heartbeat(ctx context.Context, c *call) (reply, error) {
 			return reply{}, err
 		}
 	}
-	v, err := s.viewOnce(ctx, ReadOptions{})
-	if err != nil {
-		return reply{}, err
-	}
-	job, err := v.wholeJob(c.target)
+	v, job, err := s.named(ctx, c)
 	if err != nil {
 		return reply{}, err
 	}

@@ -124,17 +124,24 @@ func jobSpec(in wire.SubmitRequest) (command.JobSpec, error) {
 	}, nil
 }
 
+// named returns the job that a request which changes it names in its path, and
+// the view that it is from: as new as the request, at this node, which leads.
+func (s *server) named(ctx context.Context, c *call) (*view, *model.Job, error) {
+	v, err := s.viewOnce(ctx, ReadOptions{})
+	if err != nil {
+		return nil, nil, err
+	}
+	job, err := v.wholeJob(c.target)
+	return v, job, err
+}
+
 // kill asks for the end of a job. What becomes of it shows in the job.
 func (s *server) kill(ctx context.Context, c *call) (reply, error) {
 	var in wire.KillRequest
 	if err := decodeBody(c.body, &in); err != nil {
 		return reply{}, err
 	}
-	v, err := s.viewOnce(ctx, ReadOptions{})
-	if err != nil {
-		return reply{}, err
-	}
-	job, err := v.wholeJob(c.target)
+	_, job, err := s.named(ctx, c)
 	if err != nil {
 		return reply{}, err
 	}

@@ -275,7 +275,7 @@ func (x *exchange) look(ctx context.Context) (held *HeldError, err error) {
 }
 
 // kindHold is the kind of a job that is a lease for a person.
-const kindHold = "hold"
+var kindHold = model.KindHold.String()
 
 // endEarlier ends earlier tries of this copy inside the hold, which hold nobody
 // up, but may still write to the same file.

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"rcd/client"
+	"rcd/model"
 	"rcd/wire"
 )
 
@@ -82,7 +83,7 @@ func (v *holdCmd) Run(a *app) error {
 }
 
 // kindHold is the kind of a job that is a lease for a person.
-const kindHold = "hold"
+var kindHold = model.KindHold.String()
 
 // holder takes one hold from its submit to its end.
 type holder struct {
